@@ -1,0 +1,109 @@
+"""What a job tells its watchers, in order. One append-only JSON line each; `seq` starts at 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kernel_assistant.records.evaluation import Evaluation
+from kernel_assistant.records.result import OptimizeResult
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
+    """Base of every event. `time` is seconds since the epoch; `seq` and `job` are filled in by the host."""
+
+    seq: int = 0
+    job: str = ""
+    time: float = 0.0
+
+
+class JobQueued(Event, frozen=True, kw_only=True, tag="job_queued"):
+    task: str
+    target: str
+    position: int = 0
+
+
+class JobStarted(Event, frozen=True, kw_only=True, tag="job_started"):
+    device: str
+    resumed: bool = False
+
+
+class Progress(Event, frozen=True, kw_only=True, tag="progress"):
+    """A phase began: "open", "baseline", "compile", "search", "confirm", "apply"; `message` is for people."""
+
+    phase: str
+    message: str
+
+
+class TaskOpened(Event, frozen=True, kw_only=True, tag="task_opened"):
+    graph: str
+    nodes: int
+    facts: dict[str, Any] = {}
+
+
+class BaselineMeasured(Event, frozen=True, kw_only=True, tag="baseline_measured"):
+    eager_ms: float
+    compile_ms: float | None
+    floor_ms: float
+    roofline_of_compile: float = 0.0
+
+
+class CandidateEvaluated(Event, frozen=True, kw_only=True, tag="candidate_evaluated"):
+    turn: int
+    schedule: str
+    origin: str
+    evaluation: Evaluation
+
+
+class BestImproved(Event, frozen=True, kw_only=True, tag="best_improved"):
+    candidate: str
+    schedule: str
+    candidate_ms: float
+    speedup_vs_eager: float
+    speedup_vs_compile: float | None
+    confirmed: bool = False
+
+
+class Warned(Event, frozen=True, kw_only=True, tag="warned"):
+    """Something a person should know: timing is unsafe because of another load, a worker was restarted."""
+
+    message: str
+
+
+class JobFinished(Event, frozen=True, kw_only=True, tag="job_finished"):
+    result: OptimizeResult
+
+
+class JobFailed(Event, frozen=True, kw_only=True, tag="job_failed"):
+    """`exit_code` as in errors.py, so that a client can end with it."""
+
+    cause: str
+    next_step: str
+    exit_code: int
+    detail: str = ""
+
+
+AnyEvent = (
+    JobQueued
+    | JobStarted
+    | Progress
+    | TaskOpened
+    | BaselineMeasured
+    | CandidateEvaluated
+    | BestImproved
+    | Warned
+    | JobFinished
+    | JobFailed
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def encode_event(event: AnyEvent) -> bytes:
+    return _encoder.encode(event)
+
+
+def decode_event(data: bytes | str) -> AnyEvent:
+    return _decoder.decode(data)

@@ -1,0 +1,53 @@
+"""Frozen, validated records with a JSON round trip. Nothing here imports anything of the project but `errors`."""
+
+from __future__ import annotations
+
+from kernel_assistant.records.candidate import BufferSpec, Candidate, Launch, Plan
+from kernel_assistant.records.codec import decode, encode, to_builtins
+from kernel_assistant.records.evaluation import (
+    Accuracy,
+    Diagnostic,
+    Evaluation,
+    KernelResources,
+    Mismatch,
+    Outcome,
+    Stage,
+    Tier,
+    Timing,
+)
+from kernel_assistant.records.graph import Node, OpGraph, TensorSpec
+from kernel_assistant.records.result import Best, JobOutcome, OptimizeResult
+from kernel_assistant.records.task import InputSource, KernelTask, Numerics, Workload
+from kernel_assistant.records.trajectory import Step, StopReason, Trajectory
+
+__all__ = [
+    "Accuracy",
+    "Best",
+    "BufferSpec",
+    "Candidate",
+    "Diagnostic",
+    "Evaluation",
+    "InputSource",
+    "JobOutcome",
+    "KernelResources",
+    "KernelTask",
+    "Launch",
+    "Mismatch",
+    "Node",
+    "Numerics",
+    "OpGraph",
+    "OptimizeResult",
+    "Outcome",
+    "Plan",
+    "Stage",
+    "Step",
+    "StopReason",
+    "TensorSpec",
+    "Tier",
+    "Timing",
+    "Trajectory",
+    "Workload",
+    "decode",
+    "encode",
+    "to_builtins",
+]

@@ -1,0 +1,115 @@
+"""Candidate: a launch plan and its sources. No Python of a candidate ever runs.
+
+Every launcher has one C ABI. For each distinct symbol of the plan a struct is generated into `plan.h`:
+
+    typedef struct { const float* x0; float* out0; int64_t rows; } softmax_rows_args;
+
+CPU:   extern "C" void softmax_rows(const softmax_rows_args* a);
+CUDA:  extern "C" __global__ void softmax_rows(const __grid_constant__ softmax_rows_args a);
+
+On CUDA the plan carries grid, block and dynamic shared memory as expressions, so that no host code of a candidate
+exists. Integer expressions range over the plan's dimensions: `B*16`, `cdiv(B*1024, 4)`, `min(B, 128)`.
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.records.codec import Record, content_hash
+from kernel_assistant.records.graph import DTYPE_BYTES
+
+
+class BufferSpec(Record, frozen=True, kw_only=True):
+    """A dense, contiguous buffer (unless `strides`, in elements). Shapes are expressions over the plan's dimensions."""
+
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+    strides: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPE_BYTES:
+            raise ValueError(f"buffer {self.name}: unknown dtype {self.dtype!r}")
+        if not self.name.isidentifier():
+            raise ValueError(f"buffer name {self.name!r} is not an identifier")
+
+
+class Launch(Record, frozen=True, kw_only=True):
+    """One launch. `args` pairs a struct field with a buffer name or an integer expression, in order of the struct."""
+
+    symbol: str
+    args: tuple[tuple[str, str], ...]
+    grid: tuple[str, str, str] = ("1", "1", "1")
+    block: tuple[str, str, str] = ("1", "1", "1")
+    shared: str = "0"
+
+    def __post_init__(self) -> None:
+        if not self.symbol.isidentifier():
+            raise ValueError(f"symbol {self.symbol!r} is not an identifier")
+        fields = [field for field, _ in self.args]
+        if len(set(fields)) != len(fields) or not all(field.isidentifier() for field in fields):
+            raise ValueError(f"{self.symbol}: argument fields must be distinct identifiers")
+
+
+class Plan(Record, frozen=True, kw_only=True):
+    """What to run, in order, over which buffers.
+
+    `inputs` are the graph's inputs, parameters and buffers that the kernels read, by graph name; `outputs` are the
+    module's tensor outputs in order; `scratch` is uninitialised memory that lives for one call. `prepare` runs once
+    and again when a parameter's version changes (its outputs are the buffers in `packed`). `residual` names graph
+    nodes that stay PyTorch calls (empty: everything is in our kernels). `schedule` is the plan line.
+    """
+
+    target: str
+    dims: tuple[str, ...]
+    inputs: tuple[BufferSpec, ...]
+    outputs: tuple[BufferSpec, ...]
+    launches: tuple[Launch, ...]
+    scratch: tuple[BufferSpec, ...] = ()
+    packed: tuple[BufferSpec, ...] = ()
+    prepare: tuple[Launch, ...] = ()
+    residual: tuple[str, ...] = ()
+    schedule: str = ""
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        if self.target not in ("cpu", "cuda"):
+            raise ValueError(f"unknown target {self.target!r}")
+        names = [spec.name for spec in self.buffers]
+        if len(set(names)) != len(names):
+            raise ValueError("buffer names must be distinct")
+        if not self.launches:
+            raise ValueError("a plan needs at least one launch")
+        signatures: dict[str, tuple[tuple[str, str], ...]] = {}
+        for launch in (*self.prepare, *self.launches):
+            kinds = tuple((field, self._kind(value)) for field, value in launch.args)
+            if signatures.setdefault(launch.symbol, kinds) != kinds:
+                raise ValueError(f"{launch.symbol} is launched with two different argument structs")
+
+    @property
+    def buffers(self) -> tuple[BufferSpec, ...]:
+        return (*self.inputs, *self.outputs, *self.scratch, *self.packed)
+
+    def _kind(self, value: str) -> str:
+        for spec in self.buffers:
+            if spec.name == value:
+                return spec.dtype
+        return "size"
+
+
+class Candidate(Record, frozen=True, kw_only=True):
+    """A plan and its sources (file name → text). Only `.cu`, `.cuh`, `.cpp` and `.h` files, no folders."""
+
+    plan: Plan
+    sources: dict[str, str]
+    origin: str = "user"
+
+    def __post_init__(self) -> None:
+        for name in self.sources:
+            stem, _, suffix = name.rpartition(".")
+            if "/" in name or not stem or stem.startswith(".") or suffix not in ("cu", "cuh", "cpp", "h"):
+                raise ValueError(f"source file name {name!r}: want NAME.cu, .cuh, .cpp or .h without folders")
+        if not self.sources:
+            raise ValueError("a candidate needs at least one source file")
+
+    def hash(self) -> str:
+        """Content hash of plan and sources; the origin does not count."""
+        return content_hash([self.plan, self.sources])

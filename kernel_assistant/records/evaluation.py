@@ -1,0 +1,156 @@
+"""Evaluation: what the environment found out about one candidate. A bad kernel is data."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kernel_assistant.records.codec import Record
+
+
+class Tier(str, Enum):
+    """`quick` steers search and training; only `full` is reported to a person."""
+
+    quick = "quick"
+    full = "full"
+
+
+class Stage(str, Enum):
+    """The gate's stages, in order; it stops at the first failure."""
+
+    screen = "screen"
+    compile = "compile"
+    verify = "verify"
+    profile = "profile"
+
+
+class Outcome(str, Enum):
+    """How far a candidate came. Every outcome but `correct` names its failure."""
+
+    refused = "refused"  # the screen saw something that is not allowed
+    compile_error = "compile_error"
+    crashed = "crashed"  # the runner died: signal or CUDA error
+    hung = "hung"  # no answer within the time limit; killed
+    out_of_memory = "out_of_memory"
+    incorrect = "incorrect"  # values, unwritten elements, a mutated input, a write out of bounds
+    nondeterministic = "nondeterministic"  # repeat runs differ
+    cheating = "cheating"  # correct when asked, something else while timed, or impossible speed
+    correct = "correct"
+
+
+class Diagnostic(Record, frozen=True, kw_only=True):
+    """One message of a compiler or of the screen. `line` is 1-based, 0 where there is none."""
+
+    message: str
+    file: str = ""
+    line: int = 0
+    severity: str = "error"
+
+
+class Mismatch(Record, frozen=True, kw_only=True):
+    """The worst element that failed: which output, where, on which workload, `got` against float64 `want`."""
+
+    output: str
+    index: tuple[int, ...]
+    got: float
+    want: float
+    workload: str
+    count: int
+    total: int
+    why: str = "value"
+
+
+class Accuracy(Record, frozen=True, kw_only=True):
+    """Errors against a float64 run of the reference, worst over all inputs tried.
+
+    `error` is max |candidate - float64|, `reference_error` the same for PyTorch in the task's dtype at the same flags,
+    `error_ratio` the first over the second (0/0 is 1). `relative_error` is ‖candidate - float64‖₂/‖float64‖₂.
+    """
+
+    error: float
+    reference_error: float
+    error_ratio: float
+    relative_error: float
+    inputs_tried: int
+    shapes_tried: int
+    bit_reproducible: bool
+
+
+class KernelResources(Record, frozen=True, kw_only=True):
+    """What the compiler said of one kernel (CUDA), bytes for memory."""
+
+    symbol: str
+    registers: int = 0
+    shared_bytes: int = 0
+    spill_bytes: int = 0
+    stack_bytes: int = 0
+
+
+class Timing(Record, frozen=True, kw_only=True):
+    """Milliseconds per call, medians; speed-ups are baseline over candidate from paired blocks.
+
+    The interval is 99%. `noise` is the candidate's own relative spread between blocks. `floor_ms` is the roofline's
+    lower bound, `roofline` floor over candidate (0 where unknown). In the quick tier the compile baseline may be None.
+    """
+
+    candidate_ms: float
+    eager_ms: float
+    compile_ms: float | None = None
+    speedup_vs_eager: float
+    speedup_vs_compile: float | None = None
+    speedup_vs_eager_ci: tuple[float, float] | None = None
+    speedup_vs_compile_ci: tuple[float, float] | None = None
+    floor_ms: float = 0.0
+    roofline: float = 0.0
+    noise: float = 0.0
+    samples: int = 0
+    prepare_ms: float = 0.0
+    warning: str = ""
+
+
+#: Least effect that counts as a difference, whatever the interval says.
+LEAST_EFFECT = 1.02
+
+
+def measurably_faster(speedup: float | None, interval: tuple[float, float] | None) -> bool:
+    """The whole 99% interval above 1 and the estimate at least `LEAST_EFFECT`."""
+    return speedup is not None and interval is not None and interval[0] > 1.0 and speedup >= LEAST_EFFECT
+
+
+def measurably_slower(speedup: float | None, interval: tuple[float, float] | None) -> bool:
+    """The whole 99% interval below 1 and the estimate at most 1/`LEAST_EFFECT`."""
+    return speedup is not None and interval is not None and interval[1] < 1.0 and speedup <= 1 / LEAST_EFFECT
+
+
+class Evaluation(Record, frozen=True, kw_only=True):
+    """One pass through the gate. `seconds` is wall time by stage; `message` is one line for people and models."""
+
+    candidate: str
+    tier: Tier
+    outcome: Outcome
+    stage: Stage
+    message: str
+    diagnostics: tuple[Diagnostic, ...] = ()
+    mismatch: Mismatch | None = None
+    accuracy: Accuracy | None = None
+    timing: Timing | None = None
+    resources: tuple[KernelResources, ...] = ()
+    precision: str = ""
+    share_in_our_kernels: float = 1.0
+    seconds: dict[str, float] = {}
+
+    def __post_init__(self) -> None:
+        if self.outcome is Outcome.correct:
+            if self.accuracy is None:
+                raise ValueError("a correct evaluation carries its accuracy")
+            if self.stage is Stage.profile and self.timing is None:
+                raise ValueError("a profiled evaluation carries its timing")
+        elif self.timing is not None and self.outcome is not Outcome.cheating:
+            raise ValueError(f"{self.outcome.value} must not carry a timing")
+        if self.outcome is Outcome.compile_error and not self.diagnostics:
+            raise ValueError("a compile error carries its diagnostics")
+        if self.mismatch is not None and self.outcome not in (Outcome.incorrect, Outcome.cheating, Outcome.nondeterministic):
+            raise ValueError(f"{self.outcome.value} must not carry a mismatch")
+
+    @property
+    def correct(self) -> bool:
+        return self.outcome is Outcome.correct

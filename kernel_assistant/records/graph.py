@@ -1,0 +1,119 @@
+"""OpGraph: what a module computes, without torch.
+
+Exported by the worker with `torch.export` (ATen operators, not decomposed further), read by the generator and by models.
+Shapes are integer expressions over the free dimensions (`"B"`, `"1024"`, `"B*16"`).
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.records.codec import Record, content_hash
+
+#: One operand: a string starting with "%" names a value; everything else is a literal.
+Operand = str | int | float | bool | None | list[int | str | float | None]
+
+#: Short dtype names and bytes per element.
+DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
+
+
+class TensorSpec(Record, frozen=True, kw_only=True):
+    """A dense tensor value. `strides` is None where it is contiguous; both in elements."""
+
+    dtype: str
+    shape: tuple[str, ...]
+    strides: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPE_BYTES:
+            raise ValueError(f"unknown dtype {self.dtype!r}")
+
+    def text(self) -> str:
+        layout = "" if self.strides is None else "/" + ",".join(self.strides)
+        return f"{self.dtype}[{','.join(self.shape)}]{layout}"
+
+
+class Value(Record, frozen=True, kw_only=True):
+    """A named graph input: `kind` is "input" (user tensor), "param" or "buffer" (with its dotted `path`)."""
+
+    name: str
+    spec: TensorSpec
+    kind: str = "input"
+    path: str = ""
+
+
+class Node(Record, frozen=True, kw_only=True):
+    """One operator call. `op` is the ATen overload without namespace, e.g. "add.Tensor", "softmax.int"."""
+
+    name: str
+    op: str
+    args: tuple[Operand, ...]
+    kwargs: dict[str, Operand] = {}
+    spec: TensorSpec
+
+
+class OpGraph(Record, frozen=True, kw_only=True):
+    """A straight-line program: free dimensions with base sizes, inputs, nodes in order, outputs (value names)."""
+
+    dims: dict[str, int]
+    inputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        known = {value.name for value in self.inputs}
+        for node in self.nodes:
+            for name in references(node):
+                if name not in known:
+                    raise ValueError(f"{node.name} uses {name}, which is not defined before it")
+            if node.name in known:
+                raise ValueError(f"{node.name} is defined twice")
+            known.add(node.name)
+        for name in self.outputs:
+            if name not in known:
+                raise ValueError(f"output {name} is not defined")
+
+    def spec(self, name: str) -> TensorSpec:
+        """Spec of the value called `name`; KeyError if there is none."""
+        for value in self.inputs:
+            if value.name == name:
+                return value.spec
+        for node in self.nodes:
+            if node.name == name:
+                return node.spec
+        raise KeyError(name)
+
+    def text(self) -> str:
+        """Canonical text form: one line a value, sizes symbolic, base sizes left out."""
+        lines = [f"dims {' '.join(self.dims)}"] if self.dims else []
+        lines += [f"{value.kind} {value.name} {value.spec.text()}" for value in self.inputs]
+        for node in self.nodes:
+            operands = [_operand_text(operand) for operand in node.args]
+            operands += [f"{key}={_operand_text(node.kwargs[key])}" for key in sorted(node.kwargs)]
+            lines.append(f"%{node.name} = {node.op}({', '.join(operands)}) {node.spec.text()}")
+        lines.append("return " + ", ".join(f"%{name}" for name in self.outputs))
+        return "\n".join(lines) + "\n"
+
+    def hash(self) -> str:
+        """Content hash of the text form with base sizes: equal graphs at equal sizes share it."""
+        return content_hash([self.text(), sorted(self.dims.items())])
+
+
+def references(node: Node) -> list[str]:
+    """Names of the values that `node` reads, in order, with repeats."""
+    found: list[str] = []
+    for operand in (*node.args, *node.kwargs.values()):
+        for item in operand if isinstance(operand, list) else [operand]:
+            if isinstance(item, str) and item.startswith("%"):
+                found.append(item[1:])
+    return found
+
+
+def _operand_text(operand: Operand) -> str:
+    if isinstance(operand, list):
+        return "[" + ", ".join(_operand_text(item) for item in operand) + "]"
+    if isinstance(operand, bool):
+        return "true" if operand else "false"
+    if operand is None:
+        return "none"
+    if isinstance(operand, float):
+        return repr(operand)
+    return str(operand)

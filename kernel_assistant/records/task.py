@@ -1,0 +1,71 @@
+"""KernelTask: which module, how it is built, which inputs it gets, and what counts as correct."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kernel_assistant.records.codec import Record, content_hash
+
+
+class Numerics(str, Enum):
+    """Error policy, see `environment/numerics.py`: how far from float64 a candidate may be."""
+
+    kernelbench = "kernelbench"
+    strict = "strict"
+    paper = "paper"
+
+
+class InputSource(str, Enum):
+    """Where the inputs of a task come from."""
+
+    get_inputs = "get_inputs"
+    comment = "comment"
+    pyproject = "pyproject"
+    files = "files"
+
+
+class Workload(Record, frozen=True, kw_only=True):
+    """One set of input shapes. `args` is a Python expression for the tuple of positional arguments, `kwargs` for the
+    keyword arguments; both are evaluated by the worker in the module's own namespace, with `torch` in scope. Empty
+    `args` with source `get_inputs` means: call `get_inputs()`."""
+
+    name: str = "default"
+    args: str = ""
+    kwargs: str = ""
+
+
+class KernelTask(Record, frozen=True, kw_only=True):
+    """The unit of work of every front end and of training.
+
+    `path` is the file as the user named it, absolute; `content` its text (an unsaved editor buffer may differ from the
+    disk). `init` is an expression for the constructor's positional arguments, `init_kwargs` for its keyword ones;
+    both empty with source `get_inputs` means `get_init_inputs()`. `search_path` goes to the front of sys.path.
+    """
+
+    path: str
+    content: str
+    class_name: str
+    source: InputSource
+    workloads: tuple[Workload, ...]
+    init: str = ""
+    init_kwargs: str = ""
+    search_path: tuple[str, ...] = ()
+    module_name: str = ""
+    target: str = "cpu"
+    numerics: Numerics = Numerics.kernelbench
+    training: bool = False
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        if not self.workloads:
+            raise ValueError("a task needs at least one workload")
+        if self.target not in ("cpu", "cuda"):
+            raise ValueError(f"unknown target {self.target!r}")
+
+    @property
+    def name(self) -> str:
+        """`file.py:Class`, for people."""
+        return f"{self.path.rsplit('/', 1)[-1]}:{self.class_name}"
+
+    def hash(self) -> str:
+        return content_hash(self)

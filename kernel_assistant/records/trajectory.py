@@ -1,0 +1,52 @@
+"""Trajectory: everything that happened in one episode, with the reason why it stopped."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kernel_assistant.records.candidate import Candidate
+from kernel_assistant.records.codec import Record
+from kernel_assistant.records.evaluation import Evaluation
+
+
+class StopReason(str, Enum):
+    """Why an episode ended. Exactly one per episode."""
+
+    finished = "finished"  # the policy has nothing more to try
+    target_reached = "target_reached"  # the wanted speed-up is confirmed
+    at_roofline = "at_roofline"  # the best is within 5% of what the device allows
+    at_limit = "at_limit"  # the reference already is, nothing was tried
+    turns = "turns"
+    wall_time = "wall_time"
+    no_progress = "no_progress"
+    cancelled = "cancelled"
+    policy_broken = "policy_broken"
+    unsupported = "unsupported"  # no policy can write this graph
+    environment_broken = "environment_broken"  # worker or device lost and not recovered
+
+
+class Step(Record, frozen=True, kw_only=True):
+    """One turn: what the policy said and submitted, and what came back. Times in seconds since the episode began."""
+
+    turn: int
+    message: str
+    candidates: tuple[Candidate, ...]
+    evaluations: tuple[Evaluation, ...]
+    started: float
+    ended: float
+
+    def __post_init__(self) -> None:
+        if len(self.candidates) != len(self.evaluations):
+            raise ValueError("a step has one evaluation for each candidate")
+
+
+class Trajectory(Record, frozen=True, kw_only=True):
+    """A finished episode. `best` is the hash of the best fully verified candidate, if any."""
+
+    task: str
+    policy: str
+    steps: tuple[Step, ...]
+    stop_reason: StopReason
+    seconds: float
+    best: str | None = None
+    final: Evaluation | None = None

@@ -1,0 +1,34 @@
+"""What a target is: a compiler with flags, and the facts of a device."""
+
+from __future__ import annotations
+
+from kernel_assistant.records.codec import Record
+
+
+class DeviceFacts(Record, frozen=True, kw_only=True):
+    """One device. Bandwidths in bytes/s and rates in flop/s; `*_measured` is 0 until calibrated once per device.
+
+    `arch` is "sm_90" for CUDA and the ISA level ("x86-64-avx512", "x86-64-avx2", "x86-64", "aarch64") for the CPU.
+    `cores` is SMs or physical cores in use; `cache_bytes` the last-level cache (L2 on a GPU).
+    """
+
+    target: str
+    name: str
+    arch: str
+    index: int = 0
+    cores: int = 1
+    threads: int = 1
+    cache_bytes: int = 0
+    memory_bytes: int = 0
+    shared_bytes_per_block: int = 0
+    copy_bandwidth: float = 0.0
+    read_bandwidth: float = 0.0
+    flops_fp32: float = 0.0
+    bandwidth_datasheet: float = 0.0
+    flops_fp32_datasheet: float = 0.0
+    driver: str = ""
+
+    @property
+    def key(self) -> str:
+        """Identity for caches: same key, same ceilings and binaries."""
+        return f"{self.target}-{self.name}-{self.arch}-{self.threads}".replace(" ", "_").replace("/", "_")

@@ -1,0 +1,116 @@
+"""The few calls of the CUDA driver API that a runner needs, through ctypes. Standard library only.
+
+Names are the driver's. Raises CudaError with the driver's own name for the failure.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+MAX_DYNAMIC_SHARED = 8
+NON_PORTABLE_CLUSTER = 14
+OUT_OF_MEMORY = 2
+
+
+class CudaError(RuntimeError):
+    """A driver call failed. `code` is the CUresult; most are sticky, the process must end."""
+
+    def __init__(self, call: str, code: int, name: str) -> None:
+        super().__init__(f"{call}: {name}")
+        self.code = code
+        self.name = name
+
+
+class Driver:
+    """libcuda, initialised, with the primary context of one device current on this thread."""
+
+    def __init__(self, device: int = 0) -> None:
+        try:
+            self.lib = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise CudaError("dlopen", 100, f"libcuda.so.1 cannot be loaded: {error}") from error
+        self.lib.cuLaunchKernel.argtypes = [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p]
+        self.check("cuInit", c_uint(0))
+        self.device = c_int()
+        self.check("cuDeviceGet", byref(self.device), c_int(device))
+        self.context = c_void_p()
+        self.check("cuDevicePrimaryCtxRetain", byref(self.context), self.device)
+        self.make_current()
+
+    def make_current(self) -> None:
+        self.check("cuCtxSetCurrent", self.context)
+
+    def check(self, call: str, *arguments: Any) -> None:
+        code = getattr(self.lib, call)(*arguments)
+        if code:
+            self.fail(call, code)
+
+    def fail(self, call: str, code: int) -> None:
+        name = c_char_p()
+        self.lib.cuGetErrorName(c_int(code), byref(name))
+        raise CudaError(call, code, (name.value or b"unknown error").decode())
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device: any stream, any context-wide work."""
+        self.check("cuCtxSynchronize")
+
+    def allocate(self, size: int) -> int:
+        pointer = c_uint64()
+        self.check("cuMemAlloc_v2", byref(pointer), c_size_t(max(size, 1)))
+        return pointer.value
+
+    def free(self, pointer: int) -> None:
+        self.check("cuMemFree_v2", c_uint64(pointer))
+
+    def fill(self, pointer: int, byte: int, size: int) -> None:
+        self.check("cuMemsetD8_v2", c_uint64(pointer), ctypes.c_ubyte(byte), c_size_t(size))
+
+    def load_module(self, image: bytes) -> c_void_p:
+        module = c_void_p()
+        self.check("cuModuleLoadData", byref(module), c_char_p(image))
+        return module
+
+    def unload_module(self, module: c_void_p) -> None:
+        self.check("cuModuleUnload", module)
+
+    def function(self, module: c_void_p, symbol: str) -> c_void_p:
+        function = c_void_p()
+        self.check("cuModuleGetFunction", byref(function), module, c_char_p(symbol.encode()))
+        return function
+
+    def allow_shared(self, function: c_void_p, size: int) -> None:
+        """Raise the dynamic shared memory limit of a function to `size` bytes."""
+        self.check("cuFuncSetAttribute", function, c_int(MAX_DYNAMIC_SHARED), c_int(size))
+
+    def allow_large_clusters(self, function: c_void_p) -> None:
+        """Permit 16 blocks a cluster; refused before compute capability 9.0, where it means nothing."""
+        self.lib.cuFuncSetAttribute(function, c_int(NON_PORTABLE_CLUSTER), c_int(1))
+
+
+class Events:
+    """A pair of timing events on the default stream. Milliseconds, resolution about 0.5 µs."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.begin, self.end = c_void_p(), c_void_p()
+        for event in (self.begin, self.end):
+            driver.check("cuEventCreate", byref(event), c_uint(0))
+
+    def record(self, event: c_void_p, stream: int = 0) -> None:
+        self.driver.check("cuEventRecord", event, c_void_p(stream))
+
+    def elapsed_ms(self) -> float:
+        milliseconds = ctypes.c_float()
+        call = "cuEventElapsedTime_v2" if hasattr(self.driver.lib, "cuEventElapsedTime_v2") else "cuEventElapsedTime"
+        self.driver.check(call, byref(milliseconds), self.begin, self.end)
+        return milliseconds.value
+
+
+def pointer_array(words: ctypes.Array[c_uint64]) -> ctypes.Array[c_void_p]:
+    """`kernelParams` for a kernel with one struct argument."""
+    return (c_void_p * 1)(ctypes.addressof(words))
+
+
+__all__ = ["CudaError", "Driver", "Events", "POINTER", "pointer_array"]

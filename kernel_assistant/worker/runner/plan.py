@@ -1,0 +1,116 @@
+"""Launch plans as plain dictionaries: sizes, argument structs, launch geometry. Standard library only.
+
+The same file runs in the sandboxed runner, in the environment and (vendored) beside a user's module.
+Every struct field is eight bytes: a pointer or an int64, so a struct is an array of 64-bit words.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from typing import Any
+
+DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
+
+_BINARY: dict[type[ast.operator], Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_CALLS: dict[str, Any] = {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
+
+
+class PlanError(ValueError):
+    """The plan does not fit the sizes or the binary."""
+
+
+def evaluate(expression: str, dims: dict[str, int]) -> int:
+    """Value of an integer expression over `dims`: + - * // %, parentheses, cdiv, min, max. Raises PlanError."""
+    try:
+        return int(expression)
+    except ValueError:
+        pass
+    try:
+        return int(_evaluate(ast.parse(expression, mode="eval").body, dims))
+    except (SyntaxError, ZeroDivisionError, RecursionError) as error:
+        raise PlanError(f"bad expression {expression!r}: {error}") from error
+
+
+def _evaluate(node: ast.expr, dims: dict[str, int]) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.Name):
+        if node.id not in dims:
+            raise PlanError(f"unknown dimension {node.id!r}")
+        return dims[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        return int(_BINARY[type(node.op)](_evaluate(node.left, dims), _evaluate(node.right, dims)))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_evaluate(node.operand, dims)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS and not node.keywords:
+        return int(_CALLS[node.func.id](*[_evaluate(argument, dims) for argument in node.args]))
+    raise PlanError(f"not an integer expression: {ast.dump(node)}")
+
+
+def shape(spec: dict[str, Any], dims: dict[str, int]) -> tuple[int, ...]:
+    """Concrete shape of a buffer spec."""
+    return tuple(evaluate(size, dims) for size in spec["shape"])
+
+
+def strides(spec: dict[str, Any], dims: dict[str, int]) -> tuple[int, ...]:
+    """Concrete strides of a buffer spec, in elements; contiguous where the spec names none."""
+    if spec.get("strides") is not None:
+        return tuple(evaluate(stride, dims) for stride in spec["strides"])
+    found: list[int] = []
+    step = 1
+    for size in reversed(shape(spec, dims)):
+        found.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(found))
+
+
+def byte_size(spec: dict[str, Any], dims: dict[str, int]) -> int:
+    """Bytes from the first to the last element of a buffer, 0 if it has none."""
+    sizes = shape(spec, dims)
+    if any(size < 0 for size in sizes):
+        raise PlanError(f"buffer {spec['name']} has a negative size {sizes}")
+    if 0 in sizes:
+        return 0
+    span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides(spec, dims), strict=True))
+    return span * DTYPE_BYTES[spec["dtype"]]
+
+
+def buffers(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """All buffer specs in the order in which pointers are passed: inputs, outputs, scratch, packed."""
+    return [*plan["inputs"], *plan["outputs"], *plan.get("scratch", ()), *plan.get("packed", ())]
+
+
+class BoundLaunch:
+    """One launch with its sizes known. `words` holds integers; `slots` says which words are pointers to which buffer."""
+
+    __slots__ = ("block", "grid", "shared", "slots", "symbol", "words")
+
+    def __init__(self, launch: dict[str, Any], names: dict[str, int], dims: dict[str, int]) -> None:
+        self.symbol: str = launch["symbol"]
+        self.words: list[int] = []
+        self.slots: list[tuple[int, int]] = []
+        for position, (_, value) in enumerate(launch["args"]):
+            if value in names:
+                self.slots.append((position, names[value]))
+                self.words.append(0)
+            else:
+                self.words.append(evaluate(value, dims))
+        self.grid = tuple(evaluate(size, dims) for size in launch.get("grid", ("1", "1", "1")))
+        self.block = tuple(evaluate(size, dims) for size in launch.get("block", ("1", "1", "1")))
+        self.shared = evaluate(launch.get("shared", "0"), dims)
+
+
+def bind_launches(plan: dict[str, Any], dims: dict[str, int], which: str = "launches") -> list[BoundLaunch]:
+    """The plan's launches (or "prepare") with all expressions evaluated for `dims`."""
+    missing = [name for name in plan["dims"] if name not in dims]
+    if missing:
+        raise PlanError(f"sizes missing for {', '.join(missing)}")
+    names = {spec["name"]: index for index, spec in enumerate(buffers(plan))}
+    return [BoundLaunch(launch, names, dims) for launch in plan.get(which, ())]
