@@ -1,0 +1,68 @@
+# `make help` lists the commands. Needs a Python of 3.11 or newer, gcc and make; fetches the rest.
+
+PYTHON ?= python3
+VENV ?= .venv
+EXAMPLE ?= examples/gated_rms_norm.py
+BUDGET ?= 60s
+DEMO_FLAGS ?=
+PYTEST_FLAGS ?=
+BENCH_FLAGS ?=
+
+MAKEFLAGS += --no-print-directory
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# A virtual environment outside the checkout may have served another checkout before: point it at this one.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) EXAMPLE=$(EXAMPLE) BUDGET=$(BUDGET) DEMO_FLAGS= PYTEST_FLAGS= BENCH_FLAGS="
+
+.PHONY: demo
+demo: system $(STAMP) ## make a module under examples/ faster, on whatever this machine has
+	$(BIN)/kernel-assistant optimize $(EXAMPLE) --budget $(BUDGET) $(DEMO_FLAGS)
+
+.PHONY: test
+test: system $(STAMP) ## run every test
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+.PHONY: check
+check: lint ## what to run before a commit: linters, types, import contracts, the quick tests
+	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
+
+.PHONY: lint
+lint: system $(STAMP) ## linters, types and import contracts alone
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: format
+format: $(STAMP) ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: bench
+bench: system $(STAMP) ## measure this tool itself; figures go to docs/benchmarks/
+	$(BIN)/python bench/run.py $(BENCH_FLAGS)
+
+.PHONY: venv
+venv: $(STAMP) ## make the virtual environment alone
+
+$(STAMP): pyproject.toml constraints.txt
+	@.ci/venv "$(PYTHON)" "$(VENV)"
+	@printf '%s' "$(CURDIR)" > $@
+
+.PHONY: system
+system:
+	@.ci/system-packages "$(PYTHON)"
+
+.PHONY: clean
+clean: ## remove .venv, caches and build outputs from the checkout
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
