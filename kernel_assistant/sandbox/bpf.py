@@ -1,0 +1,87 @@
+"""A small assembler for seccomp's classic BPF: one self-contained block for each system call that is not allowed.
+
+The data is `struct seccomp_data` of `linux/seccomp.h`. Every argument tested here is a 32-bit one in the kernel, so
+that only the low word counts, on little-endian machines.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+LOAD_WORD = 0x20
+JUMP_EQUAL = 0x15
+JUMP_GREATER = 0x25
+JUMP_GREATER_EQUAL = 0x35
+JUMP_ANY_BIT = 0x45
+RETURN = 0x06
+
+ALLOW = 0x7FFF0000
+KILL_PROCESS = 0x80000000
+ERRNO = 0x00050000
+
+OFFSET_NUMBER = 0
+OFFSET_ARCH = 4
+OFFSET_ARGUMENTS = 16
+
+
+@dataclass
+class Program:
+    """Instructions in order. `own_pid_at` lists those whose constant is the process id, known only when loading."""
+
+    instructions: list[tuple[int, int, int, int]] = field(default_factory=list)
+    own_pid_at: list[int] = field(default_factory=list)
+
+    def emit(self, code: int, k: int, jump_true: int = 0, jump_false: int = 0) -> None:
+        self.instructions.append((code, jump_true, jump_false, k))
+
+    def assemble(self) -> bytes:
+        """An array of `struct sock_filter`."""
+        return b"".join(struct.pack("=HBBI", *instruction) for instruction in self.instructions)
+
+    def begin(self, audit_arch: int, last_known: int, x32_bit: int | None, unknown_errno: int) -> None:
+        """Kill foreign architectures, answer calls that nobody has judged with `unknown_errno`."""
+        self.emit(LOAD_WORD, OFFSET_ARCH)
+        self.emit(JUMP_EQUAL, audit_arch, 1, 0)
+        self.emit(RETURN, KILL_PROCESS)
+        self.emit(LOAD_WORD, OFFSET_NUMBER)
+        if x32_bit is not None:
+            self.emit(JUMP_GREATER_EQUAL, x32_bit, 0, 1)
+            self.emit(RETURN, KILL_PROCESS)
+        self.emit(JUMP_GREATER, last_known, 0, 1)
+        self.emit(RETURN, ERRNO | unknown_errno)
+
+    def deny(self, number: int, errno: int) -> None:
+        self.emit(JUMP_EQUAL, number, 0, 1)
+        self.emit(RETURN, ERRNO | errno)
+
+    def allow_values(self, number: int, argument: int, values: tuple[int, ...], errno: int) -> None:
+        """Allow the call only if the argument is one of the values."""
+        self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
+
+    def deny_values(self, number: int, argument: int, values: tuple[int, ...], errno: int) -> None:
+        self._test(number, argument, JUMP_EQUAL, values, ERRNO | errno, ALLOW)
+
+    def allow_bits(self, number: int, argument: int, mask: int, errno: int) -> None:
+        """Allow the call only if the argument has a bit of the mask."""
+        self._test(number, argument, JUMP_ANY_BIT, (mask,), ALLOW, ERRNO | errno)
+
+    def deny_bits(self, number: int, argument: int, mask: int, errno: int) -> None:
+        self._test(number, argument, JUMP_ANY_BIT, (mask,), ERRNO | errno, ALLOW)
+
+    def allow_own_pid(self, number: int, argument: int, errno: int, *, or_zero: bool = False) -> None:
+        """Allow the call only if the argument is the process's own id (or 0, which means itself)."""
+        values = (0, 0) if or_zero else (0,)
+        self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
+        self.own_pid_at.append(len(self.instructions) - 3)
+
+    def allow_rest(self) -> None:
+        self.emit(RETURN, ALLOW)
+
+    def _test(self, number: int, argument: int, test: int, values: tuple[int, ...], hit: int, miss: int) -> None:
+        self.emit(JUMP_EQUAL, number, 0, len(values) + 3)
+        self.emit(LOAD_WORD, OFFSET_ARGUMENTS + 8 * argument)
+        for position, value in enumerate(values):
+            self.emit(test, value & 0xFFFFFFFF, len(values) - position, 0)
+        self.emit(RETURN, miss)
+        self.emit(RETURN, hit)

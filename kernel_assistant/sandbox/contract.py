@@ -1,0 +1,100 @@
+"""The sandbox contract: a spec says what may be seen, a backend turns it into an argument vector and an environment."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kernel_assistant.records.codec import Record
+
+GIB = 1 << 30
+
+PROPERTIES = {
+    "files_hidden": "only the system, the workspace and the listed paths can be read",
+    "files_protected": "only the workspace can be written",
+    "metadata_protected": "modes and times of files outside the workspace cannot be changed",
+    "metadata_hidden": "files outside cannot be found to exist",
+    "private_tmp": "/tmp is not the machine's",
+    "tmp_size": "what can be written to /tmp is bounded",
+    "network": "no internet sockets, not even to this machine",
+    "unix_sockets": "no path or abstract sockets of other processes",
+    "environment": "no environment variables but those of the spec",
+    "descriptors": "exactly the descriptors that were passed arrive",
+    "names": "any file name and argument works",
+    "processes_hidden": "other processes cannot be found to exist",
+    "signals": "no signals, priorities or limits for other processes",
+    "ptrace": "no tracing and no reading of other processes",
+    "syscalls": "system calls that widen the attack surface are denied",
+    "privileges": "no capabilities, and none to be gained",
+    "memory": "memory is bounded",
+    "fork": "no new processes unless the spec allows them",
+    "threads": "threads work",
+    "process_limit": "the number of processes is bounded where they are allowed",
+    "thread_limit": "the number of threads is bounded",
+    "file_size": "the size of a file is bounded",
+    "kill_tree": "killing the spawned process kills all that it started",
+    "timeout": "`run` leaves nothing behind after a timeout",
+}
+"""What the self-check proves of every backend; keys are the vocabulary of `Sandbox.lacks`."""
+
+
+class Limits(Record, frozen=True, kw_only=True):
+    """Upper bounds. Bytes, counts and seconds; all hold per process but `processes`, which counts threads too.
+
+    `memory_bytes` is private memory; `shared_bytes` is what shared memory passed in by descriptor will take, which
+    counts as addresses only. Addresses are not bounded for a GPU spec. `tmp_bytes` bounds the private /tmp.
+    """
+
+    memory_bytes: int = 4 * GIB
+    shared_bytes: int = 0
+    processes: int = 512
+    file_bytes: int = 1 * GIB
+    tmp_bytes: int = 1 * GIB
+    open_files: int = 1024
+    cpu_seconds: int = 600
+
+    def __post_init__(self) -> None:
+        if any(getattr(self, field) < 0 for field in self.__struct_fields__):
+            raise ValueError("limits cannot be negative")
+
+
+class SandboxSpec(Record, frozen=True, kw_only=True):
+    """What to run and what it may see.
+
+    `workspace` is the only path that can be written, `read_only` lists the paths besides the system's that can be
+    read. `env` is everything the child sees besides PATH, LANG, HOME and TMPDIR, which it may override. `cwd` is the
+    workspace unless given. `allow_fork` is for compilers; a runner may start threads only.
+    """
+
+    argv: tuple[str, ...]
+    workspace: str | None = None
+    read_only: tuple[str, ...] = ()
+    gpu: bool = False
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    limits: Limits = Limits()
+    allow_fork: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.argv:
+            raise ValueError("nothing to run")
+        for path in (self.workspace, self.cwd, *self.read_only):
+            if path is not None and not path.startswith("/"):
+                raise ValueError(f"{path!r} is not an absolute path")
+
+
+class SandboxCommand(Record, frozen=True, kw_only=True):
+    """What to spawn. The whole environment of the spawned process is `env`; the child's own travels in `argv`."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+class Sandbox(Protocol):
+    """A backend. `lacks` names the `PROPERTIES` that it cannot give; `explanation` is for the user."""
+
+    name: str
+    lacks: frozenset[str]
+    explanation: str
+
+    def command(self, spec: SandboxSpec) -> SandboxCommand:
+        """Raises MissingError if a path of the spec does not exist, SandboxError if the backend cannot express it."""

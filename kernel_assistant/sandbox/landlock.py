@@ -1,0 +1,52 @@
+"""Landlock with seccomp: for machines where namespaces are not to be had (containers, hardened kernels)."""
+
+from __future__ import annotations
+
+import os
+
+from kernel_assistant.errors import MissingError, SandboxError
+from kernel_assistant.sandbox import launch, launcher, system
+from kernel_assistant.sandbox.contract import SandboxCommand, SandboxSpec
+from kernel_assistant.sandbox.mounts import inside
+from kernel_assistant.sandbox.paths import own_interpreter_paths
+
+SIGNAL_SCOPE_ABI = 6
+
+
+class Landlock:
+    """Raises MissingError on construction if the kernel has no Landlock."""
+
+    name = "landlock"
+    explanation = (
+        "landlock with seccomp: no network, only listed files; other processes' ids and other files' existence "
+        "can be found out, and there is no private /tmp"
+    )
+
+    def __init__(self) -> None:
+        self.abi = launch.landlock_abi()
+        if self.abi < 1:
+            raise MissingError("this kernel has no Landlock", "use Linux 5.13 or newer with Landlock enabled")
+        lacks = {"metadata_hidden", "private_tmp", "processes_hidden", "kill_tree"}
+        self.lacks = frozenset(lacks | {"thread_limit"} if os.geteuid() == 0 else lacks)
+
+    def command(self, spec: SandboxSpec) -> SandboxCommand:
+        workspace = spec.workspace
+        if workspace is not None and any(inside(os.path.realpath(path), workspace) for path in spec.read_only):
+            raise SandboxError(f"Landlock cannot protect a path inside the workspace {workspace!r}")
+        confinement = launcher.Confinement(rules=_rules(spec), signal_scope=self.abi >= SIGNAL_SCOPE_ABI)
+        argv = launcher.launcher_argv(spec, confinement, scratch=workspace or "/nonexistent")
+        return SandboxCommand(argv=argv, env=launcher.minimal_env())
+
+
+def _rules(spec: SandboxSpec) -> tuple[tuple[str, str], ...]:
+    optional = [*system.SYSTEM, *system.SETTINGS, *system.PROCESS_FACTS]
+    devices = [*system.DEVICES]
+    if spec.gpu:
+        optional += [*system.GPU_FACTS, *system.driver_paths(os.environ)]
+        devices += system.gpu_devices()
+    for path in (*spec.read_only, *([spec.workspace] if spec.workspace else [])):
+        if not os.path.exists(path):
+            raise MissingError(f"{path!r} does not exist", "create it, or leave it out")
+    reads = (*optional, *own_interpreter_paths(), launcher.LAUNCH, *spec.read_only)
+    rules = [(path, "read") for path in reads] + [(path, "device") for path in devices]
+    return tuple(rules + ([(spec.workspace, "write")] if spec.workspace else []))

@@ -1,0 +1,94 @@
+"""The argument vector that runs `launch.py` with a policy: what every backend puts in front of the command."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from dataclasses import dataclass
+
+from kernel_assistant.sandbox import seccomp, system
+from kernel_assistant.sandbox.contract import GIB, SandboxSpec
+
+LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
+# Without a virtual environment: the launcher needs the standard library only, and fewer folders are shown.
+PYTHON = os.path.realpath(sys.executable)
+
+EXIT_SETUP = 125
+EXIT_NOT_FOUND = 127
+
+# A thread's stack (8 MiB) and the allocator's arena (64 MiB) are reserved for each core, and libraries are mapped.
+ADDRESSES_PER_CORE = 80 << 20
+ADDRESSES_OF_LIBRARIES = 1 * GIB
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What the launcher is to do besides limits and the environment. `rules` are Landlock's, None for none."""
+
+    filtered: bool = True
+    namespaces: bool = False
+    signal_scope: bool = False
+    rules: tuple[tuple[str, str], ...] | None = None
+    tasks_limited: bool = True
+
+
+def launcher_argv(spec: SandboxSpec, how: Confinement, *, scratch: str, launch: str = LAUNCH) -> tuple[str, ...]:
+    """`scratch` is what HOME and TMPDIR say; `launch` is where launch.py lies as seen from inside."""
+    policy = {
+        "env": {**minimal_env(), "HOME": scratch, "TMPDIR": scratch, **_gpu_env(spec), **spec.env},
+        "cwd": spec.cwd or spec.workspace or "/",
+        "limits": resource_limits(spec),
+        "tasks": {
+            "limit": spec.limits.processes if how.tasks_limited else None,
+            "add_existing": not how.namespaces,
+        },
+        "landlock": how.rules,
+        "drop_capabilities": how.filtered,
+        "die_with_parent": not how.namespaces,
+        "supervise": not how.namespaces and (spec.allow_fork or not how.filtered),
+        **_filter(spec, how),
+    }
+    return (PYTHON, "-I", "-S", launch, json.dumps(policy), "--", *spec.argv)
+
+
+def _gpu_env(spec: SandboxSpec) -> dict[str, str]:
+    return system.gpu_env(os.environ) if spec.gpu else {}
+
+
+def minimal_env() -> dict[str, str]:
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+
+def resource_limits(spec: SandboxSpec) -> dict[str, int]:
+    """RLIMIT names without the prefix. CUDA reserves far more addresses than it uses, so a GPU spec has no AS."""
+    limits = spec.limits
+    values = {
+        "CORE": 0,
+        "CPU": limits.cpu_seconds,
+        "FSIZE": limits.file_bytes,
+        "NOFILE": limits.open_files,
+        "DATA": limits.memory_bytes,
+    }
+    if not spec.gpu:
+        values["AS"] = address_bytes(spec)
+    return values
+
+
+def address_bytes(spec: SandboxSpec) -> int:
+    reserved = ADDRESSES_OF_LIBRARIES + ADDRESSES_PER_CORE * (os.cpu_count() or 1)
+    return spec.limits.memory_bytes + spec.limits.shared_bytes + reserved
+
+
+def _filter(spec: SandboxSpec, how: Confinement) -> dict[str, object]:
+    if not how.filtered:
+        return {"filter": None, "own_pid_at": []}
+    program = seccomp.build(
+        seccomp.machine(),
+        allow_fork=spec.allow_fork,
+        gpu=spec.gpu,
+        namespaces=how.namespaces,
+        signal_scope=how.signal_scope,
+    )
+    return {"filter": base64.b64encode(program.assemble()).decode(), "own_pid_at": program.own_pid_at}
