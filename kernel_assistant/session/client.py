@@ -1,0 +1,220 @@
+"""What front ends use. One short connection for each call: there is no state to lose when the host ends or restarts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import HostError
+from kernel_assistant.events import AnyEvent, JobFailed, JobFinished
+from kernel_assistant.records import KernelTask, to_builtins
+from kernel_assistant.records.codec import from_builtins
+from kernel_assistant.session.start import collect_children, find_host, start_host
+from kernel_assistant.session.wire import Connection, HostEnding, error_from_wire, hello, newer
+from kernel_assistant.store import JobOptions, JobRow, JobState
+
+_HELLO_TIMEOUT_S = 15.0
+_RETRY_FOR_S = 8.0
+_STOP_TIMEOUT_S = 15.0
+
+T = TypeVar("T")
+
+
+class Client:
+    """The session host of `settings`. Every method raises HostError when it cannot be reached."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def submit(self, task: KernelTask, options: JobOptions) -> dict[str, Any]:
+        """Queue, join or continue: `{"job", "joined", "resumed", "ahead"}`."""
+        result: dict[str, Any] = self._call("submit", task=to_builtins(task), options=to_builtins(options))
+        return result
+
+    def jobs(self, limit: int = 100) -> list[JobRow]:
+        """Open jobs first, newest first."""
+        return [from_builtins(row, JobRow) for row in self._call("jobs", limit=limit)]
+
+    def cancel(self, job: str) -> JobState:
+        """Raises UsageError for an unknown job."""
+        return JobState(self._call("cancel", job=job))
+
+    def attach(self, job: str, from_seq: int = 0) -> EventStream:
+        """Events of `job`, old and new, until it ends; an interrupted job goes on. UsageError for an unknown one."""
+        return self._retrying(lambda connection: EventStream(connection, job, from_seq))
+
+    def ping(self) -> None:
+        self._call("ping")
+
+    def status(self) -> dict[str, Any] | None:
+        """What the host says of itself; None where there is none, or it is ending. Starts nothing."""
+        try:
+            connection = self._find()
+            return None if connection is None else _ask(connection, "status")
+        except HostEnding:
+            return None
+
+    def shutdown(self) -> bool:
+        """Have the host cancel its jobs and end, whatever version it is of; False where there is none.
+
+        Returns when it has ended. Raises HostError if it does not.
+        """
+        stream = find_host(self._settings)
+        if stream is None:
+            return False
+        pid = _peer(stream)
+        stream.close()
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if not _lives(pid):
+                return True
+            time.sleep(0.02)
+        raise HostError(f"the session host (pid {pid}) does not end", f"kill -9 {pid}")
+
+    def _find(self) -> Connection | None:
+        stream = find_host(self._settings)
+        if stream is None:
+            return None
+        connection = Connection(stream)
+        _greet(connection)
+        return connection
+
+    def _call(self, method: str, **params: Any) -> Any:
+        return self._retrying(lambda connection: _ask(connection, method, **params))
+
+    def _retrying(self, action: Callable[[Connection], T]) -> T:
+        """Run `action` on a greeted connection; a host that is ending is waited out and a new one started."""
+        deadline = time.monotonic() + _RETRY_FOR_S
+        while True:
+            try:
+                return action(self._find() or self._started())
+            except HostEnding:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _started(self) -> Connection:
+        start_host(self._settings)
+        connection = self._find()
+        if connection is None:
+            raise HostEnding(
+                "the session host ended as soon as it had started", "see its log (kernel-assistant doctor)"
+            )
+        return connection
+
+
+class EventStream:
+    """Iterates the events of one job. `seq` is that of the last event seen, to attach again behind it."""
+
+    def __init__(self, connection: Connection, job: str, from_seq: int) -> None:
+        self._connection = connection
+        self.job = job
+        self.seq = 0
+        self.ended = False
+        self._first: AnyEvent | None = None
+        connection.send({"id": 1, "method": "attach", "params": {"job": job, "from_seq": from_seq}})
+        # The first event is fetched here, so that an unknown job and an ending host are told by the call itself.
+        self._first = self._receive(None)
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        while (event := self.next()) is not None:
+            yield event
+
+    def next(self, timeout: float | None = None) -> AnyEvent | None:
+        """The next event, None after the last. Raises TimeoutError, and HostError when the host dies in the middle."""
+        if self._first is not None:
+            event, self._first = self._first, None
+            return event
+        return None if self.ended else self._receive(timeout)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _receive(self, timeout: float | None) -> AnyEvent | None:
+        message = _receive(self._connection, timeout, f"kernel-assistant attach {self.job} goes on with it")
+        if "event" in message:
+            event: AnyEvent = msgspec.convert(message["event"], AnyEvent)
+            self.seq, self.job = event.seq, event.job
+            self.ended = isinstance(event, (JobFinished, JobFailed))
+            return event
+        if "error" in message:
+            raise error_from_wire(message["error"])
+        if not message["result"]["ended"]:
+            raise HostError(
+                "the session host ended in the middle", f"kernel-assistant attach {self.job} goes on with it"
+            )
+        self.ended = True
+        return None
+
+
+_identities = itertools.count(1)
+
+
+def _ask(connection: Connection, method: str, **params: Any) -> Any:
+    """One request on its own connection, which is closed."""
+    try:
+        connection.send({"id": next(_identities), "method": method, "params": params})
+        message = _receive(connection, None, "try again")
+    except OSError as error:
+        raise HostEnding(f"the session host went away: {error}", "try again") from error
+    finally:
+        connection.close()
+    if "error" in message:
+        raise error_from_wire(message["error"])
+    return message["result"]
+
+
+def _receive(connection: Connection, timeout: float | None, next_step: str) -> dict[str, Any]:
+    try:
+        message = connection.receive(timeout)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise HostError(f"the session host went away: {error}", next_step) from error
+    if message is None:
+        raise HostError("the session host went away", next_step)
+    return message
+
+
+def _peer(stream: socket.socket) -> int:
+    pid, _, _ = struct.unpack("3i", stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid)
+
+
+def _lives(pid: int) -> bool:
+    collect_children()
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _greet(connection: Connection) -> None:
+    """Exchange hellos. Raises HostEnding where a newer host will take over, HostError where versions do not fit."""
+    mine = hello()
+    try:
+        connection.send(mine)
+        theirs = connection.receive(_HELLO_TIMEOUT_S)
+    except TimeoutError as error:
+        raise HostError("the session host does not answer", "kernel-assistant host stop, then try again") from error
+    except OSError as error:
+        raise HostEnding(f"the session host went away: {error}", "try again") from error
+    if theirs is None:
+        raise HostEnding("the session host went away", "try again")
+    if newer(mine, theirs) and not theirs.get("busy"):
+        connection.close()
+        raise HostEnding("a session host of older code is making room", "kernel-assistant host stop, then try again")
+    if "error" in theirs:
+        connection.close()
+        raise error_from_wire(theirs["error"])

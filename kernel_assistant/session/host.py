@@ -1,0 +1,172 @@
+"""The session host: `python -m kernel_assistant.session.host`. Started by the first client, ends itself when idle."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from kernel_assistant.config import Settings, resolve
+from kernel_assistant.errors import EXIT_OK, HostError, KernelAssistantError, boundary
+from kernel_assistant.events import AnyEvent
+from kernel_assistant.records import KernelTask, OptimizeResult
+from kernel_assistant.session.jobs import JobServices, JobTable, RunJob
+from kernel_assistant.session.server import Server
+from kernel_assistant.session.start import ADDRESS_FILE
+from kernel_assistant.session.wire import hello
+from kernel_assistant.store import JobOptions
+
+_log = logging.getLogger(__name__)
+
+#: `sun_path` holds 108 bytes with its closing zero.
+_MAX_SOCKET_PATH = 107
+
+
+def serve(settings: Settings, run: RunJob, lane_of: Callable[[KernelTask], str]) -> int:
+    """Serve until idle, asked to stop or signalled. Returns at once when another host serves this state folder."""
+    with boundary(HostError, "the session host cannot start"):
+        settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = _lock(settings.state_dir / "host.lock")
+        if lock is None:
+            return EXIT_OK
+        path = _socket_path(settings)
+        listener = _listen(path)
+    try:
+        _serve_locked(settings, run, lane_of, path, listener)
+    finally:
+        lock.close()
+    return EXIT_OK
+
+
+def _serve_locked(
+    settings: Settings,
+    run: RunJob,
+    lane_of: Callable[[KernelTask], str],
+    path: Path,
+    listener: socket.socket,
+) -> None:
+    jobs = JobTable(settings, run, lane_of)
+    server = Server(listener, jobs)
+    _stop_on_signals(server.stop)
+    address = settings.state_dir / ADDRESS_FILE
+    _announce(address, path)
+    threading.Thread(target=server.accept_forever, daemon=True).start()
+    _log.info("serving at %s as pid %d", path, os.getpid())
+    try:
+        _wait_until_idle(server, jobs, settings.host_idle_seconds)
+    finally:
+        # The address goes first: a client which comes now starts a new host instead of calling into a dying one.
+        server.stop.set()
+        address.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        listener.close()
+        jobs.close()
+        server.drain(1.0)
+        _log.info("ended")
+
+
+def _wait_until_idle(server: Server, jobs: JobTable, limit: float) -> None:
+    while not server.stop.wait(min(0.2, limit / 2)):
+        idle = server.idle_seconds()
+        if (idle > limit or (server.retiring and idle > 0)) and jobs.retire():
+            return
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _lock(path: Path) -> IO[str] | None:
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
+
+
+def _socket_path(settings: Settings) -> Path:
+    """In the runtime folder, or in a private folder of /tmp where that path is too long for a socket."""
+    digest = hashlib.sha256(os.fsencode(settings.state_dir)).hexdigest()[:12]
+    folder = settings.runtime_dir
+    path = folder / f"host-{digest}.sock"
+    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
+        folder = Path("/tmp") / f"kernel-assistant-{os.getuid()}"
+        path = folder / f"host-{digest}.sock"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid != os.getuid():
+        raise HostError(f"{folder} belongs to somebody else", "remove it or set KERNEL_ASSISTANT_RUNTIME_DIR")
+    folder.chmod(0o700)
+    return path
+
+
+def _listen(path: Path) -> socket.socket:
+    # We hold the lock, so a socket file that is there belongs to a dead host.
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(64)
+    return listener
+
+
+def _announce(address: Path, path: Path) -> None:
+    document = {**hello(), "socket": str(path), "pid": os.getpid()}
+    draft = address.with_suffix(".new")
+    draft.write_text(json.dumps(document))
+    draft.replace(address)
+
+
+def _run_job(
+    task: KernelTask,
+    options: JobOptions,
+    *,
+    emit: Callable[[AnyEvent], None],
+    cancel: threading.Event,
+    services: JobServices,
+) -> OptimizeResult:
+    """The host answers before the parts that jobs need are imported."""
+    from kernel_assistant.session.job import run_job
+
+    return run_job(task, options, emit=emit, cancel=cancel, services=services)
+
+
+def _lane_of(task: KernelTask) -> str:
+    from kernel_assistant.session.job import lane_of
+
+    return lane_of(task)
+
+
+def main() -> int:
+    """Entry point of the process. Stdout and stderr are the log."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        settings, warnings = resolve()
+        for warning in warnings:
+            _log.warning("%s", warning)
+        os.chdir("/")
+        return serve(settings, _run_job, _lane_of)
+    except KernelAssistantError as error:
+        _log.error("failed: %s", error.cause)
+        sys.stderr.write(f"error: {error.cause}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

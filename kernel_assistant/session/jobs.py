@@ -1,0 +1,257 @@
+"""Every job that the host knows: submitting, joining, watching, cancelling, going on after a crash."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import EXIT_INTERNAL, Cancelled, KernelAssistantError, StoreError
+from kernel_assistant.events import AnyEvent, JobFailed, JobFinished, JobQueued, JobStarted
+from kernel_assistant.records import JobOutcome, KernelTask, OptimizeResult, Step
+from kernel_assistant.session.event_log import EventLog
+from kernel_assistant.session.lane import Job, Lane
+from kernel_assistant.session.wire import HostEnding
+from kernel_assistant.store import JobOptions, JobRow, JobState, Store
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobServices:
+    """What the host lends to a running job. `folder` is the job's own; `resume_steps` were measured before a crash."""
+
+    job: str
+    folder: Path
+    settings: Settings
+    store: Store
+    resume_steps: tuple[Step, ...]
+
+
+class RunJob(Protocol):
+    """The work itself. Raises KernelAssistantError for anything but a result."""
+
+    def __call__(
+        self,
+        task: KernelTask,
+        options: JobOptions,
+        *,
+        emit: Callable[[AnyEvent], None],
+        cancel: threading.Event,
+        services: JobServices,
+    ) -> OptimizeResult: ...
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """`joined`: it was there already; `resumed`: it was interrupted and goes on. `ahead` jobs come before it."""
+
+    job: str
+    joined: bool = False
+    resumed: bool = False
+    ahead: int = 0
+
+
+class JobTable:
+    """Owns lanes, live logs and the store."""
+
+    def __init__(self, settings: Settings, run: RunJob, lane_of: Callable[[KernelTask], str]) -> None:
+        self._settings = settings
+        self._run_job = run
+        self._lane_of = lane_of
+        self.store = Store(settings.state_dir)
+        self._lock = threading.RLock()
+        self._lanes: dict[str, Lane] = {}
+        self._jobs: dict[str, Job] = {}
+        self._closed = False
+        for job in self.store.mark_interrupted():
+            _log.info("job %s was interrupted", job)
+
+    @property
+    def active(self) -> int:
+        """Jobs queued or running."""
+        with self._lock:
+            return len(self._jobs)
+
+    def submit(self, task: KernelTask, options: JobOptions) -> Submitted:
+        """Queue `task`, or join or continue the job that does the same work."""
+        lane = self._lane_of(task)
+        with self._lock:
+            self._refuse_when_closed()
+            row = self.store.find_unfinished(task, options)
+            if row is None:
+                return self._enqueue(self.store.add_job(task, options, lane), resumed=False)
+            if row.id in self._jobs:
+                return Submitted(row.id, joined=True, ahead=self._ahead(row.device, row.id))
+            return self._enqueue(row, resumed=True)
+
+    def watch(self, job: str) -> EventLog:
+        """The log of `job`; an interrupted job is queued again. Raises UsageError for an unknown one."""
+        with self._lock:
+            row = self.store.job(job)
+            if row.id not in self._jobs and row.state is JobState.interrupted:
+                self._refuse_when_closed()
+                self._enqueue(row, resumed=True)
+            if row.id in self._jobs:
+                return self._jobs[row.id].log
+        log = EventLog(self._log_path(row.id), row.id)
+        if not log.ended:
+            # The disk was full when the job ended: the store knows more than the log.
+            _append_quietly(log, _final_event(row))
+        return log
+
+    def cancel(self, job: str) -> JobState:
+        """Ask `job` to stop; its state afterwards (running until it has stopped)."""
+        with self._lock:
+            row = self.store.job(job)
+            live = self._jobs.get(row.id)
+            if live is None:
+                return self._cancel_interrupted(row)
+            live.cancel.set()
+            waiting = self._lanes[row.device].remove(live)
+        if waiting:
+            self._finish(live, JobFinished(result=empty_result(row, JobOutcome.cancelled)), JobState.cancelled)
+        return self.store.job(row.id).state
+
+    def retire(self) -> bool:
+        """Take no more work if there is none now; True if so."""
+        with self._lock:
+            self._closed = self._closed or not self._jobs
+            return self._closed
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Take no more work, cancel what is there and wait for it up to `timeout` seconds."""
+        with self._lock:
+            self._closed = True
+            jobs = list(self._jobs)
+        for job in jobs:
+            self.cancel(job)
+        deadline = time.monotonic() + timeout
+        for lane in self._lanes.values():
+            lane.close(max(0.1, deadline - time.monotonic()))
+        self.store.close()
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise HostEnding("the session host is about to end", "try again")
+
+    def _cancel_interrupted(self, row: JobRow) -> JobState:
+        if row.state is not JobState.interrupted:
+            return row.state
+        result = empty_result(row, JobOutcome.cancelled)
+        log = EventLog(self._log_path(row.id), row.id)
+        log.append(JobFinished(result=result))
+        self.store.mark_ended(row.id, JobState.cancelled, result=result)
+        return JobState.cancelled
+
+    def _enqueue(self, row: JobRow, *, resumed: bool) -> Submitted:
+        log = EventLog(self._log_path(row.id), row.id)
+        job = Job(row, log, resumed=resumed)
+        ahead = self._ahead(row.device, row.id)
+        log.append(JobQueued(task=row.task.name, target=row.task.target, position=ahead))
+        if resumed:
+            self.store.mark_queued(row.id)
+        self._jobs[row.id] = job
+        if row.device not in self._lanes:
+            self._lanes[row.device] = Lane(row.device, self._run)
+        self._lanes[row.device].add(job)
+        return Submitted(row.id, resumed=resumed, ahead=ahead)
+
+    def _ahead(self, device: str, job: str) -> int:
+        return sum(other.row.device == device and int(name) < int(job) for name, other in self._jobs.items())
+
+    def _run(self, job: Job) -> None:
+        """In the lane's thread. Whatever happens, the job ends with one final event."""
+        try:
+            result = self._attempt(job)
+        except Cancelled:
+            self._finish(job, JobFinished(result=empty_result(job.row, JobOutcome.cancelled)), JobState.cancelled)
+        except KernelAssistantError as error:
+            _log.warning("job %s: %s", job.row.id, error.cause)
+            self._finish(job, _failure(error), JobState.failed)
+        except Exception as error:  # noqa: BLE001 - a bug in one job must not take its lane along; logged and told
+            _log.exception("job %s broke", job.row.id)
+            self._finish(job, _bug(error), JobState.failed)
+        else:
+            cancelled = result.outcome is JobOutcome.cancelled
+            self._finish(job, JobFinished(result=result), JobState.cancelled if cancelled else JobState.done)
+
+    def _attempt(self, job: Job) -> OptimizeResult:
+        row = job.row
+        self.store.mark_running(row.id)
+        job.log.append(JobStarted(device=row.device, resumed=job.resumed))
+        services = JobServices(
+            job=row.id,
+            folder=self._settings.jobs_dir / row.id,
+            settings=self._settings,
+            store=self.store,
+            resume_steps=self.store.steps(row.id) if job.resumed else (),
+        )
+
+        def emit(event: AnyEvent) -> None:
+            job.log.append(event)
+
+        return self._run_job(row.task, row.options, emit=emit, cancel=job.cancel, services=services)
+
+    def _finish(self, job: Job, event: JobFinished | JobFailed, state: JobState) -> None:
+        result = event.result if isinstance(event, JobFinished) else None
+        error = event.cause if isinstance(event, JobFailed) else ""
+        try:
+            self.store.mark_ended(job.row.id, state, result=result, error=error)
+        except StoreError as failure:
+            _log.warning("job %s: its end is not in the store: %s", job.row.id, failure.cause)
+        # Forgotten before the last event goes out: a client that has seen it finds the host idle.
+        with self._lock:
+            self._jobs.pop(job.row.id, None)
+        _append_quietly(job.log, event)
+
+    def _log_path(self, job: str) -> Path:
+        return self._settings.jobs_dir / job / "events.jsonl"
+
+
+def empty_result(row: JobRow, outcome: JobOutcome) -> OptimizeResult:
+    """For a job that ended before anything was measured."""
+    return OptimizeResult(
+        task=row.task.name,
+        target=row.task.target,
+        device=row.device,
+        outcome=outcome,
+        best=None,
+        evaluations=0,
+        seconds=max(0.0, time.time() - row.started) if row.started else 0.0,
+        stop_reason=outcome.value,
+        artifacts={"job": row.id},
+    )
+
+
+def _append_quietly(log: EventLog, event: JobFinished | JobFailed) -> None:
+    try:
+        log.append(event)
+    except StoreError as failure:
+        # Watchers have it from memory; the disk will not take it.
+        _log.warning("job %s: %s", log.job, failure.cause)
+
+
+def _final_event(row: JobRow) -> JobFinished | JobFailed:
+    if row.result is not None:
+        return JobFinished(result=row.result)
+    return JobFailed(cause=row.error or "the job ended without a word", next_step="", exit_code=EXIT_INTERNAL)
+
+
+def _failure(error: KernelAssistantError) -> JobFailed:
+    return JobFailed(cause=error.cause, next_step=error.next_step, exit_code=error.exit_code, detail=error.detail)
+
+
+def _bug(error: Exception) -> JobFailed:
+    return JobFailed(
+        cause=f"internal {type(error).__name__}: {error}",
+        next_step="report this with the host's log (kernel-assistant doctor says where)",
+        exit_code=EXIT_INTERNAL,
+        detail=traceback.format_exc(),
+    )

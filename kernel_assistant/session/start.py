@@ -1,0 +1,122 @@
+"""Finding the session host, and starting it where there is none. Ten clients at once start one."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import kernel_assistant
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import HostError, StoreError, boundary
+
+_START_TIMEOUT_S = 20.0
+_MAX_LOG = 1 << 20
+ADDRESS_FILE = "host.json"
+LOG_FILE = "host.log"
+
+#: Started by this process; kept so that the operating system's record of an ended one is collected.
+_children: list[subprocess.Popen[bytes]] = []
+
+
+def find_host(settings: Settings) -> socket.socket | None:
+    """A connected socket, or None where no host serves this state folder."""
+    try:
+        address = json.loads((settings.state_dir / ADDRESS_FILE).read_text())
+        path = str(address["socket"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+    except OSError as error:
+        raise HostError(f"cannot read {settings.state_dir / ADDRESS_FILE}: {error.strerror}") from error
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        stream.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError):
+        stream.close()
+        return None
+    except OSError as error:
+        stream.close()
+        raise HostError(f"cannot reach the session host at {path}: {error.strerror}") from error
+    return stream
+
+
+def start_host(settings: Settings) -> None:
+    """Start a host unless another client does, and wait until it listens. Raises HostError with its last words."""
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (settings.state_dir / "start.lock").open("w")
+    except OSError as error:
+        raise StoreError(
+            f"cannot write the state folder {settings.state_dir}: {error.strerror}",
+            "make it writable or set KERNEL_ASSISTANT_STATE_DIR",
+        ) from error
+    with lock, boundary(HostError, "the session host cannot be started"):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _listening(settings):
+            _await(settings, _spawn(settings))
+
+
+def _listening(settings: Settings) -> bool:
+    stream = find_host(settings)
+    if stream is None:
+        return False
+    stream.close()
+    return True
+
+
+def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
+    log = settings.state_dir / LOG_FILE
+    if log.exists() and log.stat().st_size > _MAX_LOG:
+        log.replace(log.with_suffix(".log.old"))
+    environment = {**os.environ, **_folders(settings)}
+    with log.open("ab") as sink:
+        # Started from the folder that holds the package, which `-m` puts first on its path: this very code is found,
+        # installed or not. The host leaves that folder at once.
+        child = subprocess.Popen(
+            [sys.executable, "-m", "kernel_assistant.session.host"],
+            cwd=Path(kernel_assistant.__file__).parent.parent,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+    collect_children()
+    _children.append(child)
+    return child
+
+
+def collect_children() -> None:
+    """Forget the hosts that this process started and that have ended."""
+    _children[:] = [child for child in _children if child.poll() is None]
+
+
+def _folders(settings: Settings) -> dict[str, str]:
+    """What the host must agree on with its client, whatever layer it came from."""
+    names = ("state_dir", "cache_dir", "runtime_dir", "host_idle_seconds", "worker_idle_seconds")
+    return {f"KERNEL_ASSISTANT_{name.upper()}": str(getattr(settings, name)) for name in names}
+
+
+def _await(settings: Settings, child: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if _listening(settings):
+            return
+        if child.poll() not in (None, 0):
+            raise HostError(f"the session host ended at once: {_last_words(settings)}", _see_log(settings))
+        time.sleep(0.02)
+    raise HostError(f"the session host did not come up in {_START_TIMEOUT_S:.0f} s", _see_log(settings))
+
+
+def _last_words(settings: Settings) -> str:
+    lines = (settings.state_dir / LOG_FILE).read_text(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("error: ") if lines else "it said nothing"
+
+
+def _see_log(settings: Settings) -> str:
+    return f"see {settings.state_dir / LOG_FILE}"

@@ -1,0 +1,118 @@
+"""JSON lines over a unix socket, and errors that keep their kind on the way."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import kernel_assistant
+from kernel_assistant import errors
+from kernel_assistant.errors import HostError, InternalError, KernelAssistantError
+
+PROTOCOL = 1
+#: A submission carries a source file and perhaps a candidate; nothing honest comes near this.
+MAX_LINE = 64 << 20
+
+
+class HostEnding(HostError):
+    """The host is about to end; a client that tries again starts the next one."""
+
+
+class Connection:
+    """One side of a socket. Sending and receiving may happen in different threads, each in one."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._socket = stream
+        self._buffer = bytearray()
+
+    def send(self, message: object) -> None:
+        """Raises OSError when the peer is gone."""
+        self.send_line(msgspec.json.encode(message))
+
+    def send_line(self, line: bytes) -> None:
+        self._socket.sendall(line + b"\n")
+
+    def receive(self, timeout: float | None = None) -> dict[str, Any] | None:
+        """The next message, None when the peer closed. Raises TimeoutError, OSError, HostError for what is not JSON."""
+        line = self._line(timeout)
+        if line is None:
+            return None
+        try:
+            message = msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            raise HostError(f"the peer sent something that is not JSON: {error}") from error
+        if not isinstance(message, dict):
+            raise HostError("the peer sent something that is not a message")
+        return message
+
+    def peer_gone(self) -> bool:
+        """True when the peer has closed; looks without waiting and without taking anything."""
+        readable, _, _ = select.select([self._socket], [], [], 0)
+        try:
+            return bool(readable) and not self._socket.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _line(self, timeout: float | None) -> bytes | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > MAX_LINE:
+                raise HostError("the peer sent a line without an end")
+            self._socket.settimeout(None if deadline is None else max(0.001, deadline - time.monotonic()))
+            part = self._socket.recv(1 << 16)
+            if not part:
+                return None
+            self._buffer += part
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+
+def hello() -> dict[str, Any]:
+    """What both sides say first."""
+    return {"hello": PROTOCOL, "version": kernel_assistant.__version__, "build": build_stamp()}
+
+
+def build_stamp() -> int:
+    """Newest change of our own source files, in nanoseconds: tells a host that runs older code of the same version."""
+    root = Path(kernel_assistant.__file__).parent
+    return max(path.stat().st_mtime_ns for path in root.rglob("*.py"))
+
+
+def newer(mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Whether hello `mine` comes from newer code than `theirs`."""
+    return _age(mine) > _age(theirs)
+
+
+def _age(greeting: dict[str, Any]) -> tuple[tuple[int, ...], int]:
+    version = str(greeting.get("version", "0"))
+    parts = tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    return parts, int(greeting.get("build", 0))
+
+
+def error_to_wire(error: KernelAssistantError) -> dict[str, str]:
+    kind = type(error).__name__
+    return {"kind": kind, "cause": error.cause, "next_step": error.next_step, "detail": error.detail}
+
+
+def error_from_wire(data: dict[str, Any]) -> KernelAssistantError:
+    name = str(data.get("kind"))
+    kind = HostEnding if name == HostEnding.__name__ else getattr(errors, name, InternalError)
+    if not (isinstance(kind, type) and issubclass(kind, KernelAssistantError)):
+        kind = InternalError
+    error: KernelAssistantError = kind(
+        str(data.get("cause", "the session host failed")),
+        str(data.get("next_step", "")),
+        detail=str(data.get("detail", "")),
+    )
+    return error

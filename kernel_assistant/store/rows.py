@@ -1,0 +1,79 @@
+"""Records of the store that no lower layer knows."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kernel_assistant.records import Candidate, KernelTask, OptimizeResult
+from kernel_assistant.records.codec import Record, content_hash
+
+
+class JobKind(str, Enum):
+    """`verify` and `profile` send one given candidate through the gate; `optimize` runs an episode."""
+
+    optimize = "optimize"
+    verify = "verify"
+    profile = "profile"
+
+
+class JobState(str, Enum):
+    queued = "queued"
+    running = "running"
+    done = "done"
+    cancelled = "cancelled"
+    failed = "failed"
+    interrupted = "interrupted"  # the host died under it; it can go on
+
+    @property
+    def active(self) -> bool:
+        return self in (JobState.queued, JobState.running)
+
+
+class JobOptions(Record, frozen=True, kw_only=True):
+    """How to run a task. `budget` in seconds; empty `python` means: found from the project.
+
+    `source_path` is the file that `apply` edits where it is not the task's own (the Python call's tasks).
+    """
+
+    kind: JobKind = JobKind.optimize
+    policy: str = "auto"
+    budget: float = 120.0
+    python: str = ""
+    sandbox: str = "auto"
+    source_path: str = ""
+    candidate: Candidate | None = None
+
+
+class JobRow(Record, frozen=True, kw_only=True):
+    """One job. Times are seconds since the epoch, 0 where it has not come to that."""
+
+    id: str
+    task: KernelTask
+    options: JobOptions
+    state: JobState
+    device: str = ""
+    created: float = 0.0
+    started: float = 0.0
+    ended: float = 0.0
+    result: OptimizeResult | None = None
+    error: str = ""
+
+    @property
+    def key(self) -> str:
+        return job_key(self.task, self.options)
+
+
+def job_key(task: KernelTask, options: JobOptions) -> str:
+    """Equal for submissions that would do the same work."""
+    return content_hash([task, options])
+
+
+class EditRow(Record, frozen=True, kw_only=True):
+    """An applied edit, kept for `undo`: `document` is the JSON of what `apply` returned."""
+
+    id: int
+    path: str
+    job: str
+    document: str
+    created: float
+    undone: float = 0.0

@@ -1,0 +1,241 @@
+"""Records in, records out. Safe to use from several threads and several processes."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import (
+    Candidate,
+    Evaluation,
+    KernelTask,
+    OptimizeResult,
+    Step,
+    Trajectory,
+    decode,
+    encode,
+)
+from kernel_assistant.records.codec import Record
+from kernel_assistant.records.trajectory import StopReason
+from kernel_assistant.store.database import Database
+from kernel_assistant.store.rows import EditRow, JobOptions, JobRow, JobState, job_key
+
+_JOB_COLUMNS = "id, task, options, state, device, created, started, ended, result, error"
+
+
+class Episode(Record, frozen=True, kw_only=True):
+    """A trajectory without its steps."""
+
+    task: str
+    policy: str
+    stop_reason: StopReason
+    seconds: float
+    best: str | None
+    final: Evaluation | None
+
+
+class Store:
+    """The database below `state_dir`. Every method raises StoreError when it cannot be read or written."""
+
+    def __init__(self, state_dir: Path, *, lock_wait: float = 5.0) -> None:
+        self._database = Database(state_dir / "store.sqlite", lock_wait=lock_wait)
+        self._jobs_dir = state_dir / "jobs"
+
+    def close(self) -> None:
+        self._database.close()
+
+    # jobs
+
+    def add_job(self, task: KernelTask, options: JobOptions, device: str) -> JobRow:
+        """A new queued job. Its number is above every row and every folder, so that no old log is continued."""
+        with self._database.transaction() as db:
+            (last,) = db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()
+            number = max(last, self._last_folder()) + 1
+            row = JobRow(
+                id=str(number), task=task, options=options, state=JobState.queued, device=device, created=time.time()
+            )
+            document, choices = _text(task), _text(options)
+            db.execute(
+                "INSERT INTO jobs (id, key, state, path, device, created, started, ended, task, options, error) "
+                "VALUES (?, ?, ?, ?, ?, ?, 0, 0, ?, ?, '')",
+                (number, row.key, row.state.value, task.path, device, row.created, document, choices),
+            )
+        return row
+
+    def mark_queued(self, job: str) -> None:
+        self._set(job, "state = ?, ended = 0, error = ''", JobState.queued.value)
+
+    def mark_running(self, job: str) -> None:
+        self._set(job, "state = ?, started = ?", JobState.running.value, time.time())
+
+    def mark_ended(self, job: str, state: JobState, *, result: OptimizeResult | None = None, error: str = "") -> None:
+        document = None if result is None else _text(result)
+        self._set(job, "state = ?, ended = ?, result = ?, error = ?", state.value, time.time(), document, error)
+
+    def mark_interrupted(self) -> list[str]:
+        """Jobs that were active when the last host died; only a starting host may call this."""
+        with self._database.transaction() as db:
+            rows = db.execute("SELECT id FROM jobs WHERE state IN ('queued', 'running') ORDER BY id").fetchall()
+            db.execute("UPDATE jobs SET state = 'interrupted' WHERE state IN ('queued', 'running')")
+        return [str(number) for (number,) in rows]
+
+    def job(self, job: str) -> JobRow:
+        """Raises UsageError if there is no such job; `last` is the newest."""
+        rows = self.jobs(limit=1) if job == "last" else self._jobs("WHERE id = ?", int(job) if job.isdigit() else -1)
+        if not rows:
+            raise UsageError(f"no job {job!r}", "kernel-assistant history lists the jobs")
+        return rows[0]
+
+    def jobs(self, *, limit: int = 100, states: Sequence[JobState] = tuple(JobState)) -> list[JobRow]:
+        """Newest first."""
+        marks = ", ".join("?" * len(states))
+        return self._jobs(
+            f"WHERE state IN ({marks}) ORDER BY id DESC LIMIT ?", *(state.value for state in states), limit
+        )
+
+    def find_unfinished(self, task: KernelTask, options: JobOptions) -> JobRow | None:
+        """The newest queued, running or interrupted job that would do the same work."""
+        condition = "WHERE key = ? AND state IN ('queued', 'running', 'interrupted') ORDER BY id DESC LIMIT 1"
+        rows = self._jobs(condition, job_key(task, options))
+        return rows[0] if rows else None
+
+    # episodes
+
+    def add_step(self, job: str, step: Step) -> None:
+        """Adds or replaces the step's turn."""
+        with self._database.transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?)",
+                (int(job), step.turn, step.message, step.started, step.ended),
+            )
+            db.execute("DELETE FROM evaluations WHERE job = ? AND turn = ?", (int(job), step.turn))
+            for position, (candidate, evaluation) in enumerate(zip(step.candidates, step.evaluations, strict=True)):
+                db.execute("INSERT OR IGNORE INTO candidates VALUES (?, ?)", (candidate.hash(), _text(candidate)))
+                db.execute(
+                    "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?)",
+                    (int(job), step.turn, position, candidate.hash(), evaluation.outcome.value, _text(evaluation)),
+                )
+
+    def steps(self, job: str) -> tuple[Step, ...]:
+        """In order of turns."""
+        with self._database.reading() as db:
+            rows = db.execute(
+                "SELECT turn, message, started, ended FROM steps WHERE job = ? ORDER BY turn", (int(job),)
+            ).fetchall()
+            return tuple(self._step(db, int(job), *row) for row in rows)
+
+    def add_trajectory(self, job: str, trajectory: Trajectory) -> None:
+        for step in trajectory.steps:
+            self.add_step(job, step)
+        episode = Episode(
+            task=trajectory.task,
+            policy=trajectory.policy,
+            stop_reason=trajectory.stop_reason,
+            seconds=trajectory.seconds,
+            best=trajectory.best,
+            final=trajectory.final,
+        )
+        with self._database.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?)", (int(job), _text(episode)))
+
+    def trajectory(self, job: str) -> Trajectory | None:
+        """None while the episode has not ended."""
+        with self._database.reading() as db:
+            row = db.execute("SELECT document FROM episodes WHERE job = ?", (int(job),)).fetchone()
+        if row is None:
+            return None
+        episode = decode(row[0], Episode)
+        return Trajectory(
+            task=episode.task,
+            policy=episode.policy,
+            steps=self.steps(job),
+            stop_reason=episode.stop_reason,
+            seconds=episode.seconds,
+            best=episode.best,
+            final=episode.final,
+        )
+
+    def candidate(self, hash_: str) -> Candidate | None:
+        with self._database.reading() as db:
+            row = db.execute("SELECT document FROM candidates WHERE hash = ?", (hash_,)).fetchone()
+        return None if row is None else decode(row[0], Candidate)
+
+    # applied edits
+
+    def add_edit(self, path: str, job: str, document: str) -> EditRow:
+        created = time.time()
+        with self._database.transaction() as db:
+            cursor = db.execute(
+                "INSERT INTO edits (path, job, document, created, undone) VALUES (?, ?, ?, ?, 0)",
+                (path, job, document, created),
+            )
+            number = int(cursor.lastrowid or 0)
+        return EditRow(id=number, path=path, job=job, document=document, created=created)
+
+    def edits(self, *, path: str = "", job: str = "", undone: bool = False) -> list[EditRow]:
+        """Newest first; those not yet taken back unless `undone`."""
+        with self._database.reading() as db:
+            rows = db.execute(
+                "SELECT id, path, job, document, created, undone FROM edits WHERE (? = '' OR path = ?) "
+                "AND (? = '' OR job = ?) AND (? OR undone = 0) ORDER BY id DESC",
+                (path, path, job, job, undone),
+            ).fetchall()
+        return [EditRow(id=r[0], path=r[1], job=r[2], document=r[3], created=r[4], undone=r[5]) for r in rows]
+
+    def mark_undone(self, edit: int) -> None:
+        with self._database.transaction() as db:
+            db.execute("UPDATE edits SET undone = ? WHERE id = ?", (time.time(), edit))
+
+    # internals
+
+    def _set(self, job: str, assignments: str, *values: object) -> None:
+        with self._database.transaction() as db:
+            db.execute(f"UPDATE jobs SET {assignments} WHERE id = ?", (*values, int(job)))
+
+    def _jobs(self, condition: str, *values: object) -> list[JobRow]:
+        with self._database.reading() as db:
+            rows = db.execute(f"SELECT {_JOB_COLUMNS} FROM jobs {condition}", values).fetchall()
+        return [_job_row(row) for row in rows]
+
+    def _step(self, db: sqlite3.Connection, job: int, turn: int, message: str, started: float, ended: float) -> Step:
+        rows = db.execute(
+            "SELECT candidates.document, evaluations.document FROM evaluations JOIN candidates ON hash = candidate "
+            "WHERE job = ? AND turn = ? ORDER BY position",
+            (job, turn),
+        ).fetchall()
+        return Step(
+            turn=turn,
+            message=message,
+            candidates=tuple(decode(row[0], Candidate) for row in rows),
+            evaluations=tuple(decode(row[1], Evaluation) for row in rows),
+            started=started,
+            ended=ended,
+        )
+
+    def _last_folder(self) -> int:
+        if not self._jobs_dir.is_dir():
+            return 0
+        return max((int(item.name) for item in self._jobs_dir.iterdir() if item.name.isdigit()), default=0)
+
+
+def _text(record: object) -> str:
+    return encode(record).decode()
+
+
+def _job_row(row: tuple[object, ...]) -> JobRow:
+    number, task, options, state, device, created, started, ended, result, error = row
+    return JobRow(
+        id=str(number),
+        task=decode(str(task), KernelTask),
+        options=decode(str(options), JobOptions),
+        state=JobState(str(state)),
+        device=str(device),
+        created=float(str(created)),
+        started=float(str(started)),
+        ended=float(str(ended)),
+        result=None if result is None else decode(str(result), OptimizeResult),
+        error=str(error),
+    )

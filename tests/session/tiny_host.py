@@ -1,0 +1,89 @@
+"""A real host around a tiny job: run as `python tiny_host.py`. The job is steered by the task's text.
+
+`tick N`: emit N progress lines, 20 ms apart, storing a step after each; steps that are handed back count as done.
+`wait`: go on until cancelled. `fail`, `bug`, `fill`: raise, break, fill the disk's share of the event log.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from kernel_assistant.config import resolve
+from kernel_assistant.errors import Cancelled, MissingError
+from kernel_assistant.events import Progress, Warned
+from kernel_assistant.records import (
+    Accuracy,
+    Candidate,
+    Evaluation,
+    JobOutcome,
+    Launch,
+    OptimizeResult,
+    Outcome,
+    Plan,
+    Stage,
+    Step,
+    Tier,
+)
+from kernel_assistant.records.candidate import BufferSpec
+from kernel_assistant.session.host import serve
+
+
+def step(turn):
+    plan = Plan(
+        target="cpu",
+        dims=(),
+        inputs=(BufferSpec(name="x", dtype="f32", shape=("4",)),),
+        outputs=(BufferSpec(name="y", dtype="f32", shape=("4",)),),
+        launches=(Launch(symbol="f", args=(("x", "x"), ("y", "y"))),),
+    )
+    candidate = Candidate(plan=plan, sources={"f.cpp": f"// {turn}\n"})
+    accuracy = Accuracy(
+        error=0, reference_error=0, error_ratio=1, relative_error=0, inputs_tried=1, shapes_tried=1, bit_reproducible=True
+    )
+    evaluation = Evaluation(
+        candidate=candidate.hash(),
+        tier=Tier.quick,
+        outcome=Outcome.correct,
+        stage=Stage.verify,
+        message="ok",
+        accuracy=accuracy,
+    )
+    return Step(turn=turn, message="", candidates=(candidate,), evaluations=(evaluation,), started=turn, ended=turn + 1)
+
+
+def run(task, options, *, emit, cancel, services):
+    verb, _, number = task.content.partition(" ")
+    emit(Progress(phase="open", message=f"pid {os.getpid()}"))
+    if verb == "fail":
+        raise MissingError("no compiler", "install one")
+    if verb == "bug":
+        raise ZeroDivisionError("by design")
+    if verb == "fill":
+        emit(Warned(message="x" * int(number)))
+    if verb == "wait":
+        cancel.wait(60)
+    for turn in range(len(services.resume_steps), int(number) if verb == "tick" else 0):
+        if cancel.is_set():
+            raise Cancelled("cancelled")
+        emit(Progress(phase="search", message=f"turn {turn}"))
+        services.store.add_step(services.job, step(turn))
+        time.sleep(0.02)
+    return OptimizeResult(
+        task=task.name,
+        target=task.target,
+        device="tiny",
+        outcome=JobOutcome.cancelled if cancel.is_set() else JobOutcome.no_candidate,
+        best=None,
+        evaluations=len(services.store.steps(services.job)),
+        seconds=0.0,
+        stop_reason="finished",
+        artifacts={"job": services.job},
+    )
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.exit(serve(resolve()[0], run, lambda task: task.target))
