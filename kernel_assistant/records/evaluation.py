@@ -47,12 +47,15 @@ class Diagnostic(Record, frozen=True, kw_only=True):
 
 
 class Mismatch(Record, frozen=True, kw_only=True):
-    """The worst element that failed: which output, where, on which workload, `got` against float64 `want`."""
+    """The worst element that failed: which output, where, on which workload, `got` against float64 `want`.
+
+    JSON has no NaN and no infinity: they come back from a round trip as None.
+    """
 
     output: str
     index: tuple[int, ...]
-    got: float
-    want: float
+    got: float | None
+    want: float | None
     workload: str
     count: int
     total: int
