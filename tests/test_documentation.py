@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -28,5 +28,5 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_picture_has_a_title_and_a_description() -> None:
-    tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(ROOT / "docs/images/flow.svg").iter()}
+    tags = {element.tag.rpartition("}")[2] for element in ET.parse(ROOT / "docs/images/flow.svg").iter()}
     assert {"title", "desc"} <= tags
