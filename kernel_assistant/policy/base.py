@@ -5,17 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernel_assistant.records import Candidate, OpGraph, Step
+from kernel_assistant.records import Baseline, Candidate, OpGraph, Step
 from kernel_assistant.targets.base import DeviceFacts
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """Times of the reference in milliseconds; `compile_ms` is None until `torch.compile` has been measured."""
-
-    eager_ms: float
-    compile_ms: float | None
-    floor_ms: float
 
 
 @dataclass(frozen=True)

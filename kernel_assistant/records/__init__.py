@@ -6,6 +6,7 @@ from kernel_assistant.records.candidate import BufferSpec, Candidate, Launch, Pl
 from kernel_assistant.records.codec import decode, encode, to_builtins
 from kernel_assistant.records.evaluation import (
     Accuracy,
+    Baseline,
     Diagnostic,
     Evaluation,
     KernelResources,
@@ -22,6 +23,7 @@ from kernel_assistant.records.trajectory import Step, StopReason, Trajectory
 
 __all__ = [
     "Accuracy",
+    "Baseline",
     "Best",
     "BufferSpec",
     "Candidate",

@@ -37,6 +37,16 @@ class Outcome(str, Enum):
     correct = "correct"
 
 
+class Baseline(Record, frozen=True, kw_only=True):
+    """Times of the reference in milliseconds; `compile_ms` is None until `torch.compile` has been measured.
+
+    `floor_ms` is the roofline's lower bound, 0 where the device's ceilings are unknown."""
+
+    eager_ms: float
+    compile_ms: float | None
+    floor_ms: float
+
+
 class Diagnostic(Record, frozen=True, kw_only=True):
     """One message of a compiler or of the screen. `line` is 1-based, 0 where there is none."""
 

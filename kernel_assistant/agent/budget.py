@@ -1,0 +1,19 @@
+"""What an episode may use up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits of one episode. `seconds` is wall time for the search; confirming the winner comes on top of it.
+
+    `target_speedup` over torch.compile (quick tier) ends the search early; None searches on. `patience` is how many
+    turns may pass without a better candidate.
+    """
+
+    seconds: float = 120.0
+    turns: int = 200
+    target_speedup: float | None = None
+    patience: int = 8

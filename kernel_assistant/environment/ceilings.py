@@ -1,0 +1,32 @@
+"""Bandwidth of each device, measured once and kept in the cache folder."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import msgspec
+
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records.codec import decode, encode
+from kernel_assistant.targets.base import DeviceFacts
+
+CALIBRATE_SECONDS = 120.0
+
+
+def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: threading.Event) -> DeviceFacts:
+    """`device` with its measured bandwidths: from the cache, else measured now by `worker`."""
+    path = cache_dir / "devices" / f"{device.key}.json"
+    try:
+        known = decode(path.read_bytes(), DeviceFacts)
+        return msgspec.structs.replace(
+            device, copy_bandwidth=known.copy_bandwidth, read_bandwidth=known.read_bandwidth
+        )
+    except (OSError, UsageError):
+        params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
+        measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
+    found = msgspec.structs.replace(device, **measured)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode(found))
+    return found

@@ -1,0 +1,90 @@
+"""The screen: a fast first look at a candidate's text, for clear messages.
+
+It is not the protection: that is the sandbox (what code can reach), the plan form (no candidate code on the host side
+of CUDA) and the judge (what counts as correct and fast). It refuses what no kernel needs.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kernel_assistant.records import Candidate, Diagnostic, OpGraph
+from kernel_assistant.records.graph import DTYPE_BYTES
+
+MAX_SOURCE_BYTES = 1 << 20
+
+ALLOWED_HEADERS = frozenset(
+    """plan.h stdint.h stddef.h math.h string.h float.h limits.h cmath cstdint cstddef cstring cfloat climits limits
+    algorithm utility type_traits immintrin.h x86intrin.h arm_neon.h omp.h
+    cuda_runtime.h cuda_fp16.h cuda_bf16.h cuda_fp8.h mma.h cooperative_groups.h cooperative_groups/reduce.h
+    cooperative_groups/memcpy_async.h cuda/pipeline cuda/barrier cuda/std/limits cuda/std/cstdint
+    cuda/std/type_traits vector_types.h vector_functions.h""".split()
+)
+
+FORBIDDEN = (
+    (r"#\s*include_next|#\s*import|__has_include|\.incbin|#\s*embed", "reading other files while compiling"),
+    (r"__attribute__\s*\(\(\s*(?:\w+\s*,\s*)*(?:__)?(?:constructor|destructor|ifunc)", "code that runs at load time"),
+    (r"\b(?:dlopen|dlsym|dlmopen|system|popen|fork|vfork|execve?|execvp?|posix_spawn|clone3?)\s*\(", "process calls"),
+    (r"\b(?:pthread_create|std::thread|std::jthread|std::async|thrd_create)\b", "threads of its own (OpenMP is fine)"),
+    (r"\b(?:open|openat|fopen|mmap|mprotect|socket|ptrace|syscall|process_vm_\w+|memfd_create)\s*\(", "system calls"),
+    (r"\b(?:clock_gettime|gettimeofday|getenv|setenv|signal|sigaction|setjmp|longjmp|atexit)\s*\(", "process state"),
+    (r"(?:\bsyscall\b|\bint\s+\$?0x80|\bsysenter\b)\s*[\";\\]", "system calls in assembly"),
+    (r"\bclock64\b|%globaltimer|\b__globaltimer\b|\b%clock", "clocks inside a kernel"),
+    (r"\b(?:cudaMalloc|cudaMemcpy|cudaStream|cudaEvent|cudaLaunch|cuLaunch|cudaDeviceSet|cudaGraph)\w*", "the CUDA host API"),
+    (r"<<<", "launches from source: launches belong in the plan"),
+)
+
+
+def screen(candidate: Candidate, graph: OpGraph) -> tuple[Diagnostic, ...]:
+    """What is not allowed in this candidate; empty if it may go on to the compiler."""
+    found = list(_plan_problems(candidate, graph))
+    for name, text in candidate.sources.items():
+        found += _source_problems(name, text, frozenset(candidate.sources))
+    return tuple(found)
+
+
+def _plan_problems(candidate: Candidate, graph: OpGraph) -> list[Diagnostic]:
+    plan = candidate.plan
+    problems: list[str] = []
+    known = {value.name: value.spec for value in graph.inputs}
+    for spec in plan.inputs:
+        if spec.name not in known:
+            problems.append(f"plan input {spec.name} is not an input of the graph")
+        elif known[spec.name].dtype != spec.dtype:
+            problems.append(f"plan input {spec.name} is {spec.dtype}, the graph has {known[spec.name].dtype}")
+    if len(plan.outputs) != len(graph.outputs):
+        problems.append(f"the plan has {len(plan.outputs)} outputs, the module {len(graph.outputs)}")
+    else:
+        for spec, name in zip(plan.outputs, graph.outputs, strict=True):
+            if graph.spec(name).dtype != spec.dtype:
+                problems.append(f"plan output {spec.name} is {spec.dtype}, the module returns {graph.spec(name).dtype}")
+    if plan.residual:
+        problems.append("residual PyTorch calls are not supported")
+    inputs = {spec.name for spec in plan.inputs}
+    if set(plan.dims) - set(graph.dims):
+        problems.append(f"unknown dimensions {sorted(set(plan.dims) - set(graph.dims))}")
+    for spec in plan.buffers:
+        if spec.name not in inputs and spec.dtype not in DTYPE_BYTES:
+            problems.append(f"unknown dtype {spec.dtype}")
+    return [Diagnostic(message=problem, file="plan.json") for problem in problems]
+
+
+def _source_problems(name: str, text: str, own: frozenset[str]) -> list[Diagnostic]:
+    if len(text.encode()) > MAX_SOURCE_BYTES:
+        return [Diagnostic(message=f"larger than {MAX_SOURCE_BYTES >> 20} MiB", file=name)]
+    found = []
+    joined = text.replace("\\\r\n", "").replace("\\\n", "")
+    if "??/" in joined:
+        found.append(Diagnostic(message="trigraphs are not allowed", file=name))
+    for number, line in enumerate(joined.splitlines(), 1):
+        include = re.match(r"\s*(?:#|%:)\s*include\s*(.*)", line)
+        if include:
+            header = re.match(r"[<\"]([^>\"]+)[>\"]", include[1].strip())
+            if header is None or (header[1] not in ALLOWED_HEADERS and header[1] not in own):
+                found.append(Diagnostic(message=f"include {include[1].strip()} is not allowed", file=name, line=number))
+        if line.lstrip().startswith("//"):
+            continue
+        for pattern, reason in FORBIDDEN:
+            if re.search(pattern, line):
+                found.append(Diagnostic(message=f"not allowed: {reason}", file=name, line=number))
+    return found

@@ -1,0 +1,269 @@
+"""The environment of one task on one device: screen, compile, verify, profile. The only place where a candidate is judged."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernel_assistant.environment.ceilings import with_ceilings
+from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
+from kernel_assistant.environment.screen import screen
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.errors import Cancelled, WorkerError
+from kernel_assistant.events import AnyEvent, BaselineMeasured, Progress, TaskOpened, Warned
+from kernel_assistant.records import (
+    Accuracy,
+    Baseline,
+    Candidate,
+    Evaluation,
+    KernelTask,
+    Mismatch,
+    OpGraph,
+    Outcome,
+    Stage,
+    Tier,
+    Timing,
+)
+from kernel_assistant.records.codec import from_builtins, to_builtins
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.sandbox.contract import Limits, Sandbox, SandboxSpec
+from kernel_assistant.sandbox.paths import interpreter_paths
+from kernel_assistant.targets.base import DeviceFacts
+
+RUNNER = Path(__file__).resolve().parent.parent / "worker" / "runner"
+OPEN_SECONDS = 600.0
+BASELINE_SECONDS = 600.0
+STAGE_SECONDS = 600.0
+
+Emit = Callable[[AnyEvent], None]
+
+
+class Environment:
+    """Judges candidates of one task. Not thread-safe, but for `cancel`."""
+
+    def __init__(
+        self, task: KernelTask, device: DeviceFacts, worker: Worker, sandbox: Sandbox, cache_dir: Path, emit: Emit, cancel: threading.Event
+    ) -> None:
+        self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
+        if not worker.hello:
+            worker.start(cancel)
+        self.device = with_ceilings(device, worker, cache_dir, cancel)
+        self._compiler = Compiler(self.device, sandbox, cache_dir, cancel)
+        self._builders = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
+        self._baseline = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
+        self.facts: dict[str, Any] = {}
+        self.graph = self._open()
+
+    def baseline(self, *, compile: bool) -> Baseline:
+        """Eager time, and with `compile` also torch.compile's (seconds of compiling the first time). Milliseconds."""
+        if not self._baseline.eager_ms:
+            eager = self._call("baseline", {"which": "eager"}, timeout=BASELINE_SECONDS)
+            self._baseline = Baseline(eager_ms=eager["ms"], compile_ms=None, floor_ms=eager["floor_ms"])
+        if compile and self._baseline.compile_ms is None:
+            self.emit(Progress(phase="baseline", message="measuring torch.compile"))
+            compiled = self._call("baseline", {"which": "compile"}, timeout=BASELINE_SECONDS)
+            self._baseline = msgspec.structs.replace(self._baseline, compile_ms=compiled["ms"])
+        self._announce()
+        return self._baseline
+
+    def evaluate(self, candidates: Sequence[Candidate], tier: Tier) -> list[Evaluation]:
+        """One evaluation for each candidate, in order."""
+        return list(self.iterate(candidates, tier))
+
+    def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
+        """Evaluations as they come. Builds run side by side; measuring is one at a time, and on the CPU waits for them."""
+        builds = [self._builders.submit(self._build, candidate) for candidate in candidates]
+        try:
+            if self.device.target == "cpu":
+                for build in builds:
+                    build.exception()
+            for candidate, build in zip(candidates, builds, strict=True):
+                yield self._judge(candidate, build, tier)
+        finally:
+            for build in builds:
+                build.cancel()
+
+    def confirm(self, candidate: Candidate) -> Evaluation:
+        """The full protocol once more, on fresh inputs and samples: the only figures that are reported."""
+        return self.evaluate([candidate], Tier.full)[0]
+
+    def binaries(self, candidate: Candidate) -> dict[str, bytes]:
+        """File name → content of the built candidate, ready to ship."""
+        built = self._compiler.build(candidate)
+        if isinstance(built, CompileFailure):
+            raise WorkerError(f"a candidate that was built before no longer builds: {built.diagnostics[0].message}")
+        return {built.name: built.content}
+
+    def close(self) -> None:
+        """Give the worker back, warm, with nothing open."""
+        self._builders.shutdown(wait=True, cancel_futures=True)
+        if self.worker.alive:
+            try:
+                self.worker.call("close_task", {}, timeout=10.0)
+            except WorkerError:
+                self.worker.kill()
+
+    def _open(self) -> OpGraph:
+        params = {
+            "task": to_builtins(self.task),
+            "runner": self._runner_command(),
+            "ceilings": {
+                "copy": self.device.copy_bandwidth,
+                "read": self.device.read_bandwidth,
+                "datasheet": self.device.bandwidth_datasheet,
+                "cache_bytes": self.device.cache_bytes,
+            },
+        }
+        self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
+        answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
+        graph = from_builtins(answer["graph"], OpGraph)
+        self.facts = answer["facts"]
+        self.emit(TaskOpened(graph=graph.text(), nodes=len(graph.nodes), facts=self.facts))
+        return graph
+
+    def _runner_command(self) -> dict[str, Any]:
+        paths = interpreter_paths(self.worker.python)
+        gpu = self.device.target == "cuda"
+        spec = SandboxSpec(
+            argv=(paths[0], "-I", "-S", str(RUNNER / "boot.py"), "{fd}"),
+            read_only=(*paths, str(RUNNER)),
+            gpu=gpu,
+            env={"OMP_NUM_THREADS": str(self.worker.hello["threads"])},
+            limits=Limits(
+                shared_bytes=self.device.memory_bytes,
+                memory_bytes=max(self.device.memory_bytes // 4, 1 << 30) if not gpu else 8 << 30,
+                processes=256,
+                file_bytes=1 << 20,
+                cpu_seconds=24 * 3600,
+            ),
+        )
+        command = self.sandbox.command(spec)
+        return {"argv": list(command.argv), "env": command.env, "device": self.device.index}
+
+    def _build(self, candidate: Candidate) -> tuple[Binary | CompileFailure | None, float]:
+        began = time.perf_counter()
+        if screen(candidate, self.graph):
+            return None, 0.0
+        return self._compiler.build(candidate), time.perf_counter() - began
+
+    def _judge(self, candidate: Candidate, build: Future[tuple[Binary | CompileFailure | None, float]], tier: Tier) -> Evaluation:
+        if self.cancel.is_set():
+            raise Cancelled("cancelled")
+        key = candidate.hash()
+        found = screen(candidate, self.graph)
+        if found:
+            return Evaluation(
+                candidate=key, tier=tier, outcome=Outcome.refused, stage=Stage.screen, message=found[0].message, diagnostics=found
+            )
+        built, seconds = build.result()
+        spent = {"compile": seconds}
+        if isinstance(built, CompileFailure) or built is None:
+            problems = built.diagnostics if built else ()
+            first = problems[0]
+            return Evaluation(
+                candidate=key,
+                tier=tier,
+                outcome=Outcome.compile_error,
+                stage=Stage.compile,
+                message=f"{first.file} L{first.line} {first.message}".strip(),
+                diagnostics=problems,
+                seconds=spent,
+            )
+        answer, stage = self._measure(candidate, built, key, tier, spent)
+        return _evaluation(key, tier, stage, answer, built, spent, precision=_precision(self.graph))
+
+    def _measure(
+        self, candidate: Candidate, built: Binary, key: str, tier: Tier, spent: dict[str, float]
+    ) -> tuple[dict[str, Any], Stage]:
+        params = {"plan": to_builtins(candidate.plan), "key": key, "tier": tier.value}
+        if tier is Tier.full:
+            self.baseline(compile=True)
+        answer: dict[str, Any] = {}
+        for stage in (Stage.verify, Stage.profile):
+            began = time.perf_counter()
+            try:
+                latest = self._call(stage.value, params, (built.content,), timeout=STAGE_SECONDS)
+            except WorkerError as error:
+                return {"outcome": "crashed", "message": f"the judge was lost and started anew: {error.cause}"}, stage
+            spent[stage.value] = time.perf_counter() - began
+            answer = {**answer, **latest}
+            if latest["outcome"] != "correct":
+                answer.pop("accuracy", None)
+                answer.pop("timing", None)
+                return answer, stage
+        return answer, Stage.profile
+
+    def _call(self, method: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, timeout: float) -> dict[str, Any]:
+        """A call that survives the loss of the worker: it is started anew with the task open, and the failure raised."""
+        try:
+            return self.worker.call(method, params, blobs, timeout=timeout, cancel=self.cancel)
+        except WorkerError as error:
+            self.emit(Warned(message=f"{error.cause}; starting it anew"))
+            self.worker.kill()
+            Worker.__init__(self.worker, self.worker.python)
+            self.worker.start(self.cancel)
+            self._open()
+            raise
+
+    def _announce(self) -> None:
+        compiled = self._baseline.compile_ms
+        self.emit(
+            BaselineMeasured(
+                eager_ms=self._baseline.eager_ms,
+                compile_ms=compiled,
+                floor_ms=self._baseline.floor_ms,
+                roofline_of_compile=self._baseline.floor_ms / compiled if compiled else 0.0,
+            )
+        )
+
+
+def _evaluation(
+    key: str, tier: Tier, stage: Stage, answer: dict[str, Any], built: Binary, spent: dict[str, float], precision: str
+) -> Evaluation:
+    outcome = Outcome(answer["outcome"])
+    mismatch = answer.get("mismatch")
+    return Evaluation(
+        candidate=key,
+        tier=tier,
+        outcome=outcome,
+        stage=stage,
+        message=answer["message"],
+        mismatch=from_builtins(mismatch, Mismatch) if mismatch else None,
+        accuracy=from_builtins(answer["accuracy"], Accuracy) if outcome is Outcome.correct else None,
+        timing=from_builtins(answer["timing"], Timing) if outcome is Outcome.correct else None,
+        resources=built.resources,
+        precision=precision,
+        seconds=spent,
+    )
+
+
+def _precision(graph: OpGraph) -> str:
+    """The output's dtype: everything generated computes in it or wider."""
+    return graph.spec(graph.outputs[0]).dtype
+
+
+@contextmanager
+def open_environment(
+    task: KernelTask,
+    *,
+    device: DeviceFacts,
+    worker: Worker,
+    sandbox_mode: str,
+    cache_dir: Path,
+    cancel: threading.Event,
+    emit: Emit,
+) -> Iterator[Environment]:
+    """An environment for the block; the worker stays alive behind it. Raises UsageError, MissingError, Cancelled."""
+    environment = Environment(task, device, worker, choose(sandbox_mode), cache_dir, emit, cancel)
+    try:
+        yield environment
+    finally:
+        environment.close()

@@ -1,0 +1,78 @@
+"""Facts of the CPU and the flags of its compiler."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from functools import lru_cache
+from pathlib import Path
+
+from kernel_assistant.errors import MissingError
+from kernel_assistant.targets.base import DeviceFacts
+
+#: No -ffast-math: it would let the compiler drop NaN, signed zeros and infinities.
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-std=c++17", "-fPIC", "-Wall")
+#: Linked by hand without libgomp: the loading process provides the OpenMP runtime (see runner/executor.py).
+LINK_FLAGS = ("-shared", "-Wl,-z,now,-z,relro")
+
+_LEVELS = (("avx512", ("avx512f", "avx512bw", "avx512vl", "avx512dq")), ("avx2", ("avx2", "fma")))
+
+
+def facts() -> DeviceFacts:
+    """This machine's CPU, as Linux describes it."""
+    info = _cpuinfo()
+    threads = len(os.sched_getaffinity(0))
+    return DeviceFacts(
+        target="cpu",
+        name=info.get("model name", platform.processor() or platform.machine()),
+        arch=architecture(),
+        cores=threads,
+        threads=threads,
+        cache_bytes=_last_level_cache(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+
+
+def architecture() -> str:
+    """`x86-64-avx512`, `x86-64-avx2`, `x86-64` or the machine's own name."""
+    machine = platform.machine()
+    if machine not in ("x86_64", "AMD64"):
+        return machine
+    flags = set(_cpuinfo().get("flags", "").split())
+    for level, needed in _LEVELS:
+        if flags.issuperset(needed):
+            return f"x86-64-{level}"
+    return "x86-64"
+
+
+def compiler() -> str:
+    """Path of the C++ compiler: CXX, g++ or clang++. MissingError if there is none."""
+    for name in (os.environ.get("CXX", ""), "g++", "clang++"):
+        path = shutil.which(name) if name else None
+        if path:
+            return path
+    raise MissingError("no C++ compiler found (looked for $CXX, g++, clang++)", "install one: apt-get install g++")
+
+
+@lru_cache(maxsize=1)
+def _cpuinfo() -> dict[str, str]:
+    found: dict[str, str] = {}
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return found
+    for line in text.split("\n\n", 1)[0].splitlines():
+        key, _, value = line.partition(":")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _last_level_cache() -> int:
+    sizes = [0]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        match = re.fullmatch(r"(\d+)([KM]?)", path.read_text(encoding="ascii").strip())
+        if match:
+            sizes.append(int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[match[2]])
+    return max(sizes) or 32 << 20

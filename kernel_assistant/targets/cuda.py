@@ -1,0 +1,101 @@
+"""Facts of NVIDIA GPUs and the flags of nvcc."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from typing import Any
+
+from kernel_assistant.errors import MissingError
+from kernel_assistant.targets.base import DeviceFacts
+
+FLAGS = ("-O3", "-std=c++17", "-cubin", "--resource-usage")
+
+#: Copy bandwidth (bytes/s) and fp32 rate (flop/s) by the vendor's datasheets, by a part of the device's name.
+DATASHEETS = {
+    "H200": (4.8e12, 67e12),
+    "H100 PCIe": (2.0e12, 51e12),
+    "H100": (3.35e12, 67e12),
+    "A100": (2.04e12, 19.5e12),
+    "L40S": (0.864e12, 91.6e12),
+    "RTX 4090": (1.01e12, 82.6e12),
+}
+
+
+def compiler() -> str:
+    """Path of nvcc: CUDA_HOME, PATH, /usr/local/cuda. MissingError if there is none."""
+    homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    candidates = [os.path.join(home, "bin", "nvcc") for home in homes if home]
+    for path in [*candidates, shutil.which("nvcc") or "", *sorted(glob.glob("/usr/local/cuda-*/bin/nvcc"))]:
+        if path and os.access(path, os.X_OK):
+            return path
+    raise MissingError("nvcc was not found", "install the CUDA toolkit, or set CUDA_HOME to it")
+
+
+def gpus() -> list[DeviceFacts]:
+    """All GPUs that the driver shows; an empty list where there is no driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        return [_facts(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def idle_gpu(devices: list[DeviceFacts]) -> DeviceFacts:
+    """The device with the least load, then with the most free memory."""
+    return min(devices, key=lambda facts: (*load(facts.index), facts.index))
+
+
+def load(index: int) -> tuple[int, int]:
+    """(utilisation in percent, bytes in use by others) of one GPU; zeros where the driver does not say."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+        used = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return 0, 0
+    return int(busy), int(used)
+
+
+def _facts(nvml: Any, index: int) -> DeviceFacts:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    name = nvml.nvmlDeviceGetName(handle)
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    bandwidth, rate = next((value for key, value in DATASHEETS.items() if key in name), (0.0, 0.0))
+    return DeviceFacts(
+        target="cuda",
+        name=name,
+        arch=f"sm_{major}{minor}",
+        index=index,
+        cores=_multiprocessors(nvml, handle),
+        threads=os.cpu_count() or 1,
+        cache_bytes=_cache_bytes(name),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        shared_bytes_per_block=227 << 10 if major >= 9 else 163 << 10 if major == 8 and minor == 0 else 99 << 10,
+        bandwidth_datasheet=bandwidth,
+        flops_fp32_datasheet=rate,
+        driver=nvml.nvmlSystemGetDriverVersion(),
+    )
+
+
+def _multiprocessors(nvml: Any, handle: Any) -> int:
+    try:
+        attributes = nvml.nvmlDeviceGetNumGpuCores(handle)
+        return int(attributes) // 128
+    except nvml.NVMLError:
+        return 1
+
+
+def _cache_bytes(name: str) -> int:
+    sizes = {"H200": 60, "H100": 50, "A100": 40, "L40S": 96, "RTX 4090": 72}
+    return next((size for key, size in sizes.items() if key in name), 64) << 20

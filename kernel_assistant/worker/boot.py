@@ -1,0 +1,27 @@
+"""Starts the worker under the user's interpreter: `PYTHON -P boot.py`.
+
+Loads this folder as the package `kernel_assistant_worker`, so that nothing beside it gets on `sys.path` and no module
+of the user's project can shadow ours.
+"""
+
+import importlib.util
+import os
+import sys
+
+
+def load(folder: str, name: str) -> None:
+    """Register `folder` as the package `name`."""
+    spec = importlib.util.spec_from_file_location(
+        name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+if __name__ == "__main__":
+    load(os.path.dirname(os.path.abspath(__file__)), "kernel_assistant_worker")
+    from kernel_assistant_worker.main import main
+
+    sys.exit(main())

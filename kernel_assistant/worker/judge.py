@@ -1,0 +1,165 @@
+"""The judge: holds the reference, decides what is correct and how fast it is. Trusted; generated code never runs here.
+
+One judge per open task. A candidate reaches it as a plan and a binary, runs in a runner, and comes back as plain data.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .cases import Case, fresh_seed, full_cases
+from .open_task import OpenTask
+from .profiling import Profiler
+from .roofline import Ceilings
+from .runner_client import CandidateFailure, RunnerClient, RunnerCommand
+from .verification import Errors, Expected, Wrong, expect, verify_case
+
+Answer = dict[str, Any]
+LEAST_TIMEOUT = 10.0
+
+
+@dataclass
+class Loaded:
+    """The candidate that a runner holds."""
+
+    key: str
+    plan: dict[str, Any]
+    runner: RunnerClient
+    idle_threads: int
+
+
+class Judge:
+    """Verifies and profiles candidates of one task on one device."""
+
+    def __init__(self, task: OpenTask, numerics: str, command: RunnerCommand, ceilings: Ceilings) -> None:
+        self.task, self.numerics, self.command = task, numerics, command
+        self._spare: RunnerClient | None = RunnerClient(command)
+        self._loaded: Loaded | None = None
+        self._quick: list[Expected] | None = None
+        self._profiler: Profiler | None = None
+        self._ceilings = ceilings
+        self._timeout = LEAST_TIMEOUT
+
+    @property
+    def profiler(self) -> Profiler:
+        """Made on first use: it needs the baseline's inputs."""
+        if self._profiler is None:
+            self._profiler = Profiler(self.task, self._base(), self._ceilings, self.command.target)
+        return self._profiler
+
+    def baseline(self, which: str) -> Answer:
+        """Time of the reference in eager mode or under torch.compile, in milliseconds."""
+        answer = self.profiler.baseline(which)
+        self._timeout = max(LEAST_TIMEOUT, 200 * answer.get("ms", 0.0) * 1e-3)
+        return answer
+
+    def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
+        """Outcome, message, and accuracy or mismatch. Quick: declared inputs. Full: all cases, fresh ones."""
+        errors = Errors()
+        inputs, shapes = 0, set()
+        try:
+            loaded = self._load(plan, binary, key)
+            for expected in self._expected(tier):
+                verify_case(loaded.runner, plan, self.task, expected, self.numerics, self._timeout, errors)
+                inputs += 1
+                shapes.add(tuple(tuple(tensor.shape) for tensor in expected.tensors))
+        except Wrong as wrong:
+            return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
+        except CandidateFailure as failed:
+            return self._failed(failed)
+        return {
+            "outcome": "correct",
+            "message": f"correct on {inputs} inputs of {len(shapes)} shapes",
+            "accuracy": {
+                "error": errors.error,
+                "reference_error": errors.reference_error,
+                "error_ratio": errors.ratio,
+                "relative_error": errors.relative,
+                "inputs_tried": inputs,
+                "shapes_tried": len(shapes),
+                "bit_reproducible": errors.reproducible,
+            },
+        }
+
+    def profile(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
+        """Outcome, message and timing. Refuses what is impossible or differs from what was verified."""
+        try:
+            loaded = self._load(plan, binary, key)
+            return self.profiler.candidate(loaded.runner, plan, tier, self._timeout, loaded.idle_threads)
+        except Wrong as wrong:
+            return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
+        except CandidateFailure as failed:
+            return self._failed(failed)
+
+    def close(self) -> None:
+        """End all runners and give the shared memory back."""
+        for runner in (self._spare, self._loaded.runner if self._loaded else None):
+            if runner:
+                runner.close()
+        self._spare = self._loaded = None
+        if self._profiler:
+            self._profiler.close()
+
+    def _expected(self, tier: str) -> list[Expected]:
+        if tier == "quick":
+            if self._quick is None:
+                self._quick = [self._base()]
+            return self._quick
+        cases = full_cases(len(self.task.workload_dims), self.task.held_out_dims(), bool(self.task.constants()))
+        return _lazily(self.task, cases)
+
+    def _base(self) -> Expected:
+        found = expect(self.task, Case(0, "declared", None, fresh_seed()))
+        if found is None:  # pragma: no cover - the declared case is not optional
+            raise RuntimeError("the declared inputs do not match the exported graph")
+        return found
+
+    def _load(self, plan: dict[str, Any], binary: bytes, key: str) -> Loaded:
+        """A runner that holds this candidate: a fresh process on the CPU, a fresh module on CUDA.
+
+        On CUDA the process is kept between candidates, because nothing of a candidate runs on the host side of it.
+        """
+        if self._loaded and self._loaded.key == key and self._loaded.runner.process.poll() is None:
+            return self._loaded
+        runner = self._take_runner()
+        descriptor = os.memfd_create("binary", os.MFD_CLOEXEC)
+        try:
+            os.write(descriptor, binary)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            runner.request({"op": "load", "plan": plan}, LEAST_TIMEOUT, (descriptor,))
+        finally:
+            os.close(descriptor)
+        self._loaded = Loaded(key, plan, runner, runner.threads())
+        return self._loaded
+
+    def _take_runner(self) -> RunnerClient:
+        held, self._loaded = self._loaded, None
+        if held and self.command.target == "cuda" and held.runner.process.poll() is None:
+            return held.runner
+        if held:
+            held.runner.close()
+        runner, self._spare = self._spare or RunnerClient(self.command), None
+        if self.command.target == "cpu":
+            self._spare = RunnerClient(self.command)
+        runner.wait_ready()
+        return runner
+
+    def _failed(self, failed: CandidateFailure) -> Answer:
+        if self._loaded:
+            self._loaded.runner.close()
+            self._loaded = None
+        return {"outcome": failed.outcome, "message": failed.message, "mismatch": None}
+
+
+def _lazily(task: OpenTask, cases: list[Case]) -> Any:
+    """Expected outputs one case at a time: they can be large."""
+    for case in cases:
+        expected = expect(task, case)
+        if expected is not None:
+            yield expected
+
+

@@ -1,0 +1,169 @@
+"""The worker's main loop: frames in, frames out. Runs the user's module; never runs generated code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from .frames import PROTOCOL_VERSION, read_frame, write_frame
+
+Params = dict[str, Any]
+LEAST_TORCH = (2, 9)
+
+
+class Worker:
+    """State of one worker: at most one open task and its judge."""
+
+    def __init__(self) -> None:
+        self._task: Any = None
+        self._judge: Any = None
+
+    def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Versions. Raises TaskError torch_missing or torch_too_old."""
+        from .worker_errors import TaskError
+
+        try:
+            import torch
+        except ImportError as error:
+            raise TaskError(
+                "torch_missing",
+                f"{sys.executable} has no torch ({error})",
+                "install torch there, or name another interpreter with --python",
+            ) from error
+        version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+        if version < LEAST_TORCH:
+            raise TaskError(
+                "torch_too_old",
+                f"torch {torch.__version__} is older than 2.9",
+                "upgrade torch, or name another interpreter with --python",
+            )
+        return {
+            "protocol": PROTOCOL_VERSION,
+            "python": sys.version.split()[0],
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda or "",
+            "threads": torch.get_num_threads(),
+            "pid": os.getpid(),
+        }
+
+    def open_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Load the module and its inputs, export the graph, and get a judge ready. Closes the task before."""
+        from .judge import Judge
+        from .open_task import open_task
+        from .roofline import Ceilings
+        from .runner_client import RunnerCommand
+
+        self.close_task({}, ())
+        task, runner = params["task"], params["runner"]
+        device = f"cuda:{runner['device']}" if task["target"] == "cuda" else "cpu"
+        self._task = open_task(task, device)
+        command = RunnerCommand(tuple(runner["argv"]), runner["env"], task["target"], runner["device"])
+        self._judge = Judge(self._task, task["numerics"], command, Ceilings(**params["ceilings"]))
+        return {"graph": self._task.graph, "facts": self._task.facts}
+
+    def baseline(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Time of the reference: which = eager | compile."""
+        return dict(self._opened().baseline(params["which"]))
+
+    def verify(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Correctness of a candidate; the binary is the first blob."""
+        return dict(self._opened().verify(params["plan"], blobs[0], params["key"], params["tier"]))
+
+    def profile(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Timing of a verified candidate; the binary is the first blob."""
+        return dict(self._opened().profile(params["plan"], blobs[0], params["key"], params["tier"]))
+
+    def time_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Times of the user's file as it was and as it is with a result applied."""
+        from .applied import time_applied
+
+        return time_applied(params)
+
+    def calibrate(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Bandwidth of this device, measured."""
+        from .calibrate import calibrate
+
+        return calibrate(params["target"], params["device"], params["cache_bytes"])
+
+    def close_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Give runners and memory back; the process stays warm."""
+        if self._judge is not None:
+            self._judge.close()
+        self._task = self._judge = None
+        return {}
+
+    def _opened(self) -> Any:
+        if self._judge is None:
+            raise RuntimeError("no task is open")
+        return self._judge
+
+
+def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
+    """The answer to one request; every failure is named."""
+    from .worker_errors import TaskError
+
+    methods: dict[str, Callable[[Params, tuple[bytes, ...]], Params]] = {
+        name: getattr(worker, name)
+        for name in (
+            "hello",
+            "open_task",
+            "baseline",
+            "verify",
+            "profile",
+            "time_applied",
+            "calibrate",
+            "close_task",
+        )
+    }
+    method = methods.get(message.get("method", ""))
+    if method is None:
+        return _error("unknown_method", f"unknown method {message.get('method')!r}")
+    try:
+        return {"result": method(message.get("params", {}), blobs)}
+    except TaskError as error:
+        return _error(error.kind, error.message, error.next_step, error.detail)
+    except Exception as error:  # noqa: BLE001 - the boundary of the process: named, with its traceback, never swallowed
+        return _error(_kind(error), f"{type(error).__name__}: {_first_line(error)}", "", traceback.format_exc())
+
+
+def _kind(error: Exception) -> str:
+    name = type(error).__name__
+    if name == "OutOfMemoryError" or isinstance(error, MemoryError):
+        return "out_of_memory"
+    if name in ("AcceleratorError", "CudaError") or "CUDA error" in str(error):
+        return "device_lost"
+    return "internal"
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:500] if lines else "no message"
+
+
+def _error(kind: str, message: str, next_step: str = "", detail: str = "") -> Params:
+    return {"error": {"kind": kind, "message": message, "next_step": next_step, "detail": detail}}
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> int:
+    """Answer requests until the stream ends or `shutdown` comes."""
+    worker = Worker()
+    while True:
+        frame = read_frame(source)
+        if frame is None or frame[0].get("method") == "shutdown":
+            worker.close_task({}, ())
+            return 0
+        message, blobs = frame
+        write_frame(sink, {"id": message.get("id"), **answer(worker, message, blobs)})
+
+
+def main() -> int:
+    """Take the protocol's pipe away from the user's prints, then serve."""
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    source = os.fdopen(os.dup(0), "rb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    return serve(source, sink)

@@ -1,0 +1,249 @@
+"""Profiles the reference and candidates of one task on sets that the cache does not hold."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .numerics import compare
+from .open_task import OpenTask
+from .roofline import Ceilings, floor_seconds, impossible
+from .runner_client import RunnerClient
+from .sets import Sets
+from .statistics import median, paired_interval, relative_spread
+from .timing import SPIN_SECONDS, PlanSubject, Series, TorchSubject, alternate, block_length
+from .verification import Expected, Wrong, describe, message_of
+
+MOST_SETS = {"quick": 512, "full": 2048}
+LEAST_FOOTPRINT = 128 << 20
+BLOCK_SECONDS = {"cpu": 0.010, "cuda": 0.004}
+ROUNDS = 14
+QUICK_ROUNDS = 5
+WINDOW = 1 << 20
+GROWTH_BOUNDS = (0.6, 1.6)
+
+
+class Profiler:
+    """Baselines and candidates of one task, at the sizes of its first workload."""
+
+    def __init__(self, task: OpenTask, base: Expected, ceilings: Ceilings, target: str) -> None:
+        self.task, self.base, self.ceilings, self.target = task, base, ceilings, target
+        self._sets: Sets | None = None
+        self._baseline: dict[str, float] = {}
+        self._callables: dict[str, Callable[..., Any]] = {"eager": task.model}
+        self._generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
+        used = {value["name"] for value in task.graph["inputs"]}
+        self.read_bytes = sum(
+            tensor.numel() * tensor.element_size()
+            for name, tensor in zip(task.input_names, base.tensors, strict=True)
+            if name in used
+        ) + sum(value.numel() * value.element_size() for value in base.constants.values())
+        self.written_bytes = sum(tensor.numel() * tensor.element_size() for tensor in base.reference)
+        self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings)
+        self._free = [_leads_with_free(task.graph, name) for name in task.input_names]
+
+    @property
+    def sets(self) -> Sets:
+        """Enough sets to exceed the cache four times, filled with declared inputs."""
+        if self._sets is None:
+            count = self._count("full")
+            outputs = [{"name": f"out{index}"} for index in range(len(self.base.reference))]
+            self._sets = Sets(
+                self.task.input_names,
+                [spec["name"] for spec in outputs],
+                self.base.constants,
+                self.base.tensors,
+                self.base.reference,
+                self.base.dims,
+                count,
+                self.base.reference[0].device,
+            )
+            for index in range(count):
+                self._sets.write(index, self.base.tensors)
+            self._sets.refresh(self._generator, self._free, 0)
+        return self._sets
+
+    def baseline(self, which: str) -> dict[str, Any]:
+        """Median milliseconds a call over a few blocks. `which` is "eager" or "compile"."""
+        if which not in self._baseline:
+            if which not in self._callables:
+                self._callables[which] = torch.compile(self.task.model)
+            subject = self._subject(which)
+            with torch.no_grad():
+                length = block_length(subject, self.sets.count, BLOCK_SECONDS[self.target])
+                times = [
+                    subject.run((index * length) % self.sets.count, length) / length for index in range(2 * QUICK_ROUNDS)
+                ]
+            subject.release()
+            self._baseline[which] = median(times)
+        return {"ms": self._baseline[which] * 1e3, "floor_ms": self.floor_seconds * 1e3}
+
+    def candidate(
+        self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float, idle_threads: int
+    ) -> dict[str, Any]:
+        """Timing of a verified candidate. Raises Wrong with outcome `cheating`, or CandidateFailure."""
+        names = [spec["name"] for spec in plan["outputs"]]
+        self.sets.rename_outputs(names)
+        prepare_seconds = float(self.sets.bind(runner).get("prepare_seconds", 0.0))
+        subject = PlanSubject(runner, timeout)
+        with torch.no_grad():
+            timing = self._quick(subject) if tier == "quick" else self._full(subject)
+        seconds = timing["candidate_ms"] * 1e-3
+        footprint = self.sets.count * self.sets.bytes_per_set
+        if impossible(seconds, self.read_bytes, self.written_bytes, footprint, self.ceilings):
+            raise Wrong("cheating", f"{seconds * 1e3:.4g} ms is faster than the device can move the data")
+        if runner.threads() > idle_threads + torch.get_num_threads() - 1 + (self.target == "cuda"):
+            raise Wrong("cheating", "threads of the candidate run on after its call")
+        timing |= {
+            "floor_ms": self.floor_seconds * 1e3,
+            "roofline": self.floor_seconds / seconds,
+            "prepare_ms": prepare_seconds * 1e3,
+        }
+        return {"outcome": "correct", "message": summary(timing), "timing": timing}
+
+    def close(self) -> None:
+        if self._sets:
+            self._sets.close()
+            self._sets = None
+
+    def _quick(self, subject: PlanSubject) -> dict[str, Any]:
+        self.baseline("eager")
+        length = block_length(subject, self.sets.count, BLOCK_SECONDS[self.target])
+        self.sets.poison(0xFF)
+        times = []
+        for index in range(QUICK_ROUNDS):
+            first = (index * length) % self.sets.count
+            times.append(subject.run(first, length) / length)
+        self._check(first, length)
+        seconds = median(times)
+        return {
+            "candidate_ms": seconds * 1e3,
+            "eager_ms": self._baseline["eager"] * 1e3,
+            "compile_ms": self._baseline["compile"] * 1e3 if "compile" in self._baseline else None,
+            "speedup_vs_eager": self._baseline["eager"] / seconds,
+            "speedup_vs_compile": self._baseline["compile"] / seconds if "compile" in self._baseline else None,
+            "noise": relative_spread(times),
+            "samples": len(times),
+        }
+
+    def _full(self, subject: PlanSubject) -> dict[str, Any]:
+        self.baseline("eager")
+        self.baseline("compile")
+        eager, compiled = self._subject("eager"), self._subject("compile")
+        device: list[tuple[float, float]] = []
+
+        def check(first: int, count: int) -> None:
+            device.append((subject.device_seconds, float(count)))
+            self._check(first, count)
+
+        series = alternate(
+            subject,
+            compiled,
+            [eager],
+            sets=self.sets.count,
+            rounds=ROUNDS,
+            block_seconds=BLOCK_SECONDS[self.target],
+            gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
+            before_round=lambda first: self.sets.refresh(self._generator, self._free, first),
+            after_candidate=check,
+        )
+        eager.release()
+        compiled.release()
+        refuse_odd_growth(series)
+        mine, theirs, plain = (median(series.seconds(name)) for name in ("candidate", "compile", "eager"))
+        refuse_disagreement(mine, device)
+        by_compile, compile_low, compile_high = paired_interval(series.ratios("compile", "candidate"))
+        by_eager, eager_low, eager_high = paired_interval(series.ratios("eager", "candidate"))
+        self._baseline = {"eager": plain, "compile": theirs}
+        return {
+            "candidate_ms": mine * 1e3,
+            "eager_ms": plain * 1e3,
+            "compile_ms": theirs * 1e3,
+            "speedup_vs_eager": by_eager,
+            "speedup_vs_compile": by_compile,
+            "speedup_vs_eager_ci": [eager_low, eager_high],
+            "speedup_vs_compile_ci": [compile_low, compile_high],
+            "noise": relative_spread(series.seconds("candidate")),
+            "samples": series.calls,
+        }
+
+    def _subject(self, which: str) -> TorchSubject:
+        calls = [self.task.unflatten(row) for row in self.sets.inputs]
+        return TorchSubject(which, self._callables[which], calls, self.target)
+
+    def _check(self, first: int, count: int) -> None:
+        """Compare windows of the last set that was timed, read at once, and of another one chosen now."""
+        last = (first + count - 1) % self.sets.count
+        other = (first + random.SystemRandom().randrange(count)) % self.sets.count
+        for index in {last, other}:
+            windows = [_window(output) for output in self.sets.outputs[index]]
+            held = [output.reshape(-1)[start:end].clone() for output, (start, end) in zip(self.sets.outputs[index], windows, strict=True)]
+            args, kwargs = self.task.unflatten(self.sets.inputs[index])
+            for position, reference in enumerate(self.task.call(args, kwargs)):
+                start, end = windows[position]
+                part = reference.reshape(-1)[start:end]
+                want = part.double() if part.dtype.is_floating_point else part
+                result = compare(held[position], part, want, "kernelbench")
+                if result.passed or self._excused(result.error, position):
+                    continue
+                mismatch = describe(f"out{position}", held[position], want, result, "while timed")
+                raise Wrong("cheating", "other values while timed: " + message_of(mismatch), mismatch)
+
+    def _excused(self, error: float, position: int) -> bool:
+        """Both sides may be off by PyTorch's own error on the declared inputs, which float64 is not here to show."""
+        reference, want = self.base.reference[position], self.base.want[position]
+        if not reference.dtype.is_floating_point:
+            return False
+        own = float((reference.double() - want).abs().max())
+        return error <= 4 * own
+
+    def _count(self, tier: str) -> int:
+        size = max(self.base_bytes, 1)
+        wanted = max(4 * self.ceilings.cache_bytes, LEAST_FOOTPRINT) // size + 1
+        return max(2, min(wanted, MOST_SETS[tier]))
+
+    @property
+    def base_bytes(self) -> int:
+        tensors = [*self.base.tensors, *self.base.reference]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def refuse_odd_growth(series: Series) -> None:
+    """Refuse a candidate whose time does not grow with the number of calls."""
+    if not series.growth:
+        return
+    growth = median(series.growth)
+    if not GROWTH_BOUNDS[0] <= growth <= GROWTH_BOUNDS[1]:
+        raise Wrong("cheating", f"twice the calls took {2 * growth:.2f} times as long: calls are not all the same")
+
+
+def refuse_disagreement(seconds: float, device: list[tuple[float, float]]) -> None:
+    """Refuse if the device's own events claim more time than the judge's clock saw pass."""
+    claims = [claimed / count for claimed, count in device if claimed > 0]
+    if claims and median(claims) > 1.25 * seconds + 2e-6:
+        raise Wrong("cheating", f"device events say {median(claims) * 1e3:.4g} ms, the judge's clock {seconds * 1e3:.4g} ms")
+
+
+def summary(timing: dict[str, Any]) -> str:
+    """`0.214 ms, eager 0.9, compile 0.198, floor 0.12`."""
+    compiled = timing.get("compile_ms")
+    parts = [f"{timing['candidate_ms']:.4g} ms", f"eager {timing['eager_ms']:.4g}"]
+    parts += [f"compile {compiled:.4g}"] if compiled else []
+    return ", ".join(parts)
+
+
+def _window(output: torch.Tensor) -> tuple[int, int]:
+    size = output.numel()
+    start = random.SystemRandom().randrange(max(size - WINDOW, 0) + 1)
+    return start, min(start + WINDOW, size)
+
+
+def _leads_with_free(graph: dict[str, Any], name: str) -> bool:
+    for value in graph["inputs"]:
+        if value["name"] == name:
+            shape = value["spec"]["shape"]
+            return bool(shape) and not str(shape[0]).isdigit()
+    return False

@@ -1,0 +1,173 @@
+"""The runner: executes the plans that the judge sends, inside the sandbox. Standard library only.
+
+It never sees expected outputs. Everything it answers is advisory: the judge's own clock and comparisons decide.
+
+| op | fields | does |
+|---|---|---|
+| load | plan, target; descriptor of the binary | loads the binary, forgets the candidate before |
+| map | arena, bytes, writable; descriptor | maps shared memory under a name, replacing an earlier one |
+| bind | sets: dims, tensors {name: [arena, byte offset]} | fixes sizes and pointers, runs `prepare` |
+| run | first, count | runs `count` sets from `first` on around the ring, waits for the device |
+| exit | | ends |
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import plan as plans
+from . import wire
+from .cuda_driver import OUT_OF_MEMORY, CudaError, Driver, Events
+from .executor import BoundPlan, CpuModule, CudaModule, bind
+from .memory import ImportedMemory, MappedMemory
+
+ALIGNMENT = 256
+
+
+class Runner:
+    """State of one runner process."""
+
+    def __init__(self, target: str, device: int = 0) -> None:
+        self.driver = Driver(device) if target == "cuda" else None
+        self.events = Events(self.driver) if self.driver else None
+        self.arenas: dict[str, MappedMemory | ImportedMemory] = {}
+        self.plan: dict[str, Any] = {}
+        self.module: CpuModule | CudaModule | None = None
+        self.calls: list[Callable[[int], None]] = []
+        self.private: list[int | ctypes.Array[ctypes.c_char]] = []
+
+    def load(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        self._forget()
+        self.plan = message["plan"]
+        if self.driver:
+            with os.fdopen(descriptors[0], "rb") as file:
+                self.module = CudaModule(self.driver, file.read())
+        else:
+            self.module = CpuModule(f"/proc/self/fd/{descriptors[0]}")
+            os.close(descriptors[0])
+        return {}
+
+    def map(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        name, size, writable = message["arena"], message["bytes"], message["writable"]
+        if name in self.arenas:
+            self.calls = []
+            self.arenas.pop(name).close()
+        if self.driver:
+            self.arenas[name] = ImportedMemory(self.driver, descriptors[0], size, writable)
+        else:
+            self.arenas[name] = MappedMemory(descriptors[0], size, writable)
+        return {}
+
+    def bind(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        assert self.module is not None
+        self._free_private()
+        bound: dict[str, tuple[BoundPlan, BoundPlan | None, dict[str, int]]] = {}
+        self.calls = []
+        for item in message["sets"]:
+            key = repr(item["dims"])
+            if key not in bound:
+                bound[key] = self._bind_sizes(item["dims"])
+            plan, prepare, private = bound[key]
+            pointers = [private[name] if name in private else self._address(item, name) for name in plan.names]
+            self.calls.append(plan.freeze(pointers))
+        seconds = 0.0
+        if prepare is not None:
+            began = time.perf_counter()
+            prepare.run(pointers)
+            self._wait()
+            seconds = time.perf_counter() - began
+        return {"prepare_seconds": seconds}
+
+    def run(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        first, count = message["first"], message["count"]
+        calls = self.calls[first : first + count]
+        calls += self.calls[: count - len(calls)]
+        if self.events:
+            self.events.record(self.events.begin)
+        began = time.perf_counter_ns()
+        for call in calls:
+            call(0)
+        if self.events:
+            self.events.record(self.events.end)
+        self._wait()
+        elapsed = time.perf_counter_ns() - began
+        return {"seconds": elapsed * 1e-9, "device_ms": self.events.elapsed_ms() if self.events else None}
+
+    def _bind_sizes(self, dims: dict[str, int]) -> tuple[BoundPlan, BoundPlan | None, dict[str, int]]:
+        assert self.module is not None
+        plan = bind(self.plan, dims, self.module)
+        prepare = bind(self.plan, dims, self.module, "prepare") if self.plan.get("prepare") else None
+        specs = [*self.plan.get("scratch", ()), *self.plan.get("packed", ())]
+        return plan, prepare, {spec["name"]: self._allocate(plans.byte_size(spec, dims)) for spec in specs}
+
+    def _address(self, item: dict[str, Any], name: str) -> int:
+        arena, offset = item["tensors"][name]
+        return self.arenas[arena].address + int(offset)
+
+    def _allocate(self, size: int) -> int:
+        if self.driver:
+            pointer = self.driver.allocate(size)
+            self.private.append(pointer)
+            return pointer
+        block = ctypes.create_string_buffer(size + ALIGNMENT)
+        self.private.append(block)
+        return -(-ctypes.addressof(block) // ALIGNMENT) * ALIGNMENT
+
+    def _wait(self) -> None:
+        if self.driver:
+            self.driver.synchronize()
+
+    def _free_private(self) -> None:
+        for block in self.private:
+            if isinstance(block, int) and self.driver:
+                self.driver.free(block)
+        self.private = []
+
+    def _forget(self) -> None:
+        self.calls = []
+        self._free_private()
+        if isinstance(self.module, CudaModule):
+            self.module.close()
+        self.module = None
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """An answer that names the failure; `sticky` says that this process cannot go on."""
+    if isinstance(error, CudaError):
+        kind = "out_of_memory" if error.code == OUT_OF_MEMORY else "crashed"
+        return {"ok": False, "kind": kind, "message": str(error), "sticky": error.code != OUT_OF_MEMORY}
+    if isinstance(error, MemoryError):
+        return {"ok": False, "kind": "out_of_memory", "message": str(error) or "out of memory", "sticky": False}
+    return {"ok": False, "kind": "load_failed", "message": f"{type(error).__name__}: {error}", "sticky": False}
+
+
+def main(descriptor: int) -> int:
+    """Serve until the judge says exit or goes away."""
+    sock = socket.socket(fileno=descriptor)
+    message, _ = wire.receive(sock)
+    try:
+        runner = Runner(message["target"], message.get("device", 0))
+    except CudaError as error:
+        wire.send(sock, failure(error))
+        return 1
+    wire.send(sock, {"ok": True, "pid": os.getpid()})
+    gc.disable()
+    operations = {"load": runner.load, "map": runner.map, "bind": runner.bind, "run": runner.run}
+    while True:
+        try:
+            message, descriptors = wire.receive(sock)
+        except wire.WireClosed:
+            return 0
+        if message["op"] == "exit":
+            return 0
+        try:
+            answer = operations[message["op"]](message, descriptors)
+            wire.send(sock, {"ok": True, **answer})
+        except (CudaError, MemoryError, plans.PlanError, OSError, KeyError) as error:
+            wire.send(sock, failure(error))

@@ -1,0 +1,54 @@
+"""Messages between judge and runner over a Unix socket, with file descriptors. Standard library only.
+
+    message := u32 length | UTF-8 JSON object, descriptors attached to the first byte
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+MAX_MESSAGE = 64 << 20
+MAX_DESCRIPTORS = 4
+
+
+class WireClosed(EOFError):
+    """The peer is gone."""
+
+
+def send(sock: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    """Send one message. Raises OSError if the peer is gone."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    data = struct.pack("<I", len(body)) + body
+    sent = socket.send_fds(sock, [data], list(descriptors)) if descriptors else 0
+    if sent < len(data):
+        sock.sendall(data[sent:])
+
+
+def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Receive one message. Raises WireClosed at the end of the stream, TimeoutError by the socket's timeout."""
+    head, descriptors, _, _ = socket.recv_fds(sock, 4, MAX_DESCRIPTORS)
+    head += _exactly(sock, 4 - len(head)) if head else b""
+    if not head:
+        raise WireClosed("the peer closed the socket")
+    (length,) = struct.unpack("<I", head)
+    if length > MAX_MESSAGE:
+        raise WireClosed(f"message of {length} bytes")
+    message = json.loads(_exactly(sock, length))
+    if not isinstance(message, dict):
+        raise WireClosed("message is not an object")
+    return message, descriptors
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = sock.recv(min(size, 1 << 20))
+        if not part:
+            raise WireClosed("the peer closed the socket in the middle of a message")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

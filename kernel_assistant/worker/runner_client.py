@@ -1,0 +1,164 @@
+"""The judge's end of a runner: starts it through the sandbox argv, talks to it, and names how it died."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from .runner import wire
+
+DESCRIPTOR_TOKEN = "{fd}"
+START_SECONDS = 60.0
+
+
+class CandidateFailure(Exception):
+    """The candidate's doing. `outcome` is an Outcome value: crashed, hung, out_of_memory."""
+
+    def __init__(self, outcome: str, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+
+
+@dataclass(frozen=True)
+class RunnerCommand:
+    """How to start a runner: argv (one element contains `{fd}`), environment, target and device index."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    target: str
+    device: int = 0
+
+
+class RunnerClient:
+    """One runner process. Not thread-safe."""
+
+    def __init__(self, command: RunnerCommand) -> None:
+        self.command = command
+        ours, theirs = socket.socketpair()
+        descriptor = theirs.fileno()
+        argv = [part.replace(DESCRIPTOR_TOKEN, str(descriptor)) for part in command.argv]
+        self.process = subprocess.Popen(
+            argv,
+            env=command.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(descriptor,),
+            start_new_session=True,
+        )
+        theirs.close()
+        self.socket = ours
+        self.ready = False
+        wire.send(ours, {"target": command.target, "device": command.device})
+
+    def wait_ready(self) -> None:
+        """Wait for the greeting. Raises RuntimeError with the process's own words if it cannot start."""
+        if self.ready:
+            return
+        self.socket.settimeout(START_SECONDS)
+        try:
+            answer, _ = wire.receive(self.socket)
+        except (OSError, wire.WireClosed) as error:
+            raise RuntimeError(f"the runner did not start: {self.last_words() or error}") from error
+        if not answer.get("ok"):
+            raise RuntimeError(f"the runner did not start: {answer.get('message')}")
+        self.ready = True
+
+    def request(
+        self, message: dict[str, Any], timeout: float, descriptors: tuple[int, ...] = ()
+    ) -> dict[str, Any]:
+        """Send one operation and wait. Raises CandidateFailure if the runner crashes, hangs or reports a failure."""
+        self.wait_ready()
+        self.socket.settimeout(timeout)
+        try:
+            wire.send(self.socket, message, descriptors)
+            answer, _ = wire.receive(self.socket)
+        except TimeoutError as error:
+            self.kill()
+            raise CandidateFailure("hung", f"no answer within {timeout:.0f} s; killed") from error
+        except (OSError, wire.WireClosed, json.JSONDecodeError) as error:
+            raise CandidateFailure(*self._death()) from error
+        if answer.get("ok") is not True:
+            if answer.get("sticky", True):
+                self.kill()
+            kind = answer.get("kind")
+            outcome = kind if kind in ("crashed", "out_of_memory") else "crashed"
+            raise CandidateFailure(outcome, str(answer.get("message", "the runner failed"))[:500])
+        return answer
+
+    def _death(self) -> tuple[str, str]:
+        words = ""
+        try:
+            code = self.process.wait(5)
+            words = self.last_words()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return "crashed", "the runner closed its socket"
+        number = -code if code < 0 else code - 128 if code > 128 else 0
+        if number == signal.SIGKILL or "MemoryError" in words:
+            return "out_of_memory", "the runner was killed: out of memory"
+        if number in signal.Signals.__members__.values():
+            return "crashed", f"the runner died of {signal.Signals(number).name}"
+        return "crashed", f"the runner ended with status {code} {words}".strip()
+
+    def last_words(self) -> str:
+        """The end of its stderr, on one line."""
+        if self.process.poll() is None:
+            self.kill()
+        assert self.process.stderr is not None
+        text = self.process.stderr.read()[-2000:].decode(errors="replace").strip()
+        return text.splitlines()[-1][:300] if text else ""
+
+    def threads(self) -> int:
+        """Threads of the process and everything below it."""
+        return sum(_thread_count(pid) for pid in descendants(self.process.pid))
+
+    def kill(self) -> None:
+        """End the process and all its children (its sandbox dies with it)."""
+        if self.process.poll() is None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.process.wait()
+        self.socket.close()
+
+    def close(self) -> None:
+        """Ask it to end, insist after a moment."""
+        try:
+            wire.send(self.socket, {"op": "exit"})
+            deadline = time.monotonic() + 0.2
+            while self.process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.002)
+        except OSError:
+            pass
+        self.kill()
+        if self.process.stderr:
+            self.process.stderr.close()
+
+
+def descendants(pid: int) -> list[int]:
+    """`pid` and all processes below it that are still there."""
+    found = [pid]
+    for parent in found:
+        try:
+            for task in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{task}/children", encoding="ascii") as file:
+                    found += [int(child) for child in file.read().split()]
+        except OSError:
+            continue
+    return found
+
+
+def _thread_count(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0

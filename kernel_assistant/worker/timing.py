@@ -1,0 +1,169 @@
+"""Timing with the judge's own clock: alternating blocks over sets that the cache does not hold.
+
+A block runs `count` calls, each on its own set, and ends with a device-wide wait. Blocks of the candidate and of a
+baseline alternate (A B B A), the second block of each is half as long: a time that does not grow with the number of
+calls is refused. Ratios are paired within a round, so that slow drift of the machine cancels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from .runner_client import RunnerClient
+from .statistics import median
+
+#: OpenMP threads spin for up to 9 ms after a parallel region (measured, libgomp): a block of the other process waits.
+SPIN_SECONDS = 0.012
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Subject(Protocol):
+    """Something that can be timed on the sets."""
+
+    name: str
+
+    def run(self, first: int, count: int) -> float:
+        """Wall seconds of `count` calls on sets first, first+1, … around the ring of sets; count ≤ number of sets."""
+
+
+class TorchSubject:
+    """A callable in the judge's process. Outputs stay alive for a block, so that memory rotates as for a candidate."""
+
+    def __init__(self, name: str, call: Callable[..., object], calls: list[Arguments], target: str) -> None:
+        self.name, self._call, self._calls = name, call, calls
+        self._cuda = target == "cuda"
+        self._kept: list[object] = [None] * len(calls)
+
+    def run(self, first: int, count: int) -> float:
+        call, kept, calls = self._call, self._kept, self._calls
+        if self._cuda:
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        for index in [*range(first, min(first + count, len(calls))), *range(first + count - len(calls))]:
+            kept[index] = None
+            args, kwargs = calls[index]
+            kept[index] = call(*args, **kwargs)
+        if self._cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    def release(self) -> None:
+        self._kept = [None] * len(self._calls)
+
+
+class PlanSubject:
+    """A candidate in its runner. The message's own time, measured on empty blocks, is taken off."""
+
+    name = "candidate"
+
+    def __init__(self, runner: RunnerClient, timeout: float) -> None:
+        self._runner, self._timeout = runner, timeout
+        self.device_seconds = 0.0
+        for _ in range(5):
+            self._block(0, 0)
+        self._empty = median([self._block(0, 0) for _ in range(15)])
+
+    def run(self, first: int, count: int) -> float:
+        return max(self._block(first, count) - self._empty, 1e-9)
+
+    def _block(self, first: int, count: int) -> float:
+        began = time.perf_counter()
+        answer = self._runner.request({"op": "run", "first": first, "count": count}, self._timeout)
+        elapsed = time.perf_counter() - began
+        device = answer.get("device_ms")
+        self.device_seconds = float(device) * 1e-3 if isinstance(device, (int, float)) else 0.0
+        return elapsed
+
+
+@dataclass
+class Round:
+    """Seconds per call of each subject in one round."""
+
+    per_call: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Series:
+    """All rounds. `growth` holds, for each round, the time per call of the long block over that of the short one."""
+
+    rounds: list[Round] = field(default_factory=list)
+    growth: list[float] = field(default_factory=list)
+    calls: int = 0
+
+    def seconds(self, name: str) -> list[float]:
+        return [entry.per_call[name] for entry in self.rounds if name in entry.per_call]
+
+    def ratios(self, over: str, under: str) -> list[float]:
+        """Paired ratios `over`/`under`: the speed-up of `under` when `over` is the baseline."""
+        pairs = [entry.per_call for entry in self.rounds if over in entry.per_call and under in entry.per_call]
+        return [pair[over] / pair[under] for pair in pairs]
+
+
+def alternate(
+    candidate: Subject,
+    baseline: Subject,
+    others: list[Subject],
+    *,
+    sets: int,
+    rounds: int,
+    block_seconds: float,
+    gap_seconds: float,
+    before_round: Callable[[int], None],
+    after_candidate: Callable[[int, int], None],
+) -> Series:
+    """Time `candidate` against `baseline` in A B B A rounds, and `others` once a round.
+
+    Blocks walk around the ring of sets, so that nobody finds what somebody else has just touched. `before_round(first)`
+    changes the input values of all sets, beginning at `first` (so that those used next are out of the cache again);
+    `after_candidate(first, count)` checks outputs of what was just timed.
+    """
+    subjects = [candidate, baseline, *others]
+    lengths = {subject.name: block_length(subject, sets, block_seconds) for subject in subjects}
+    series = Series()
+    cursor = 0
+    for index in range(rounds):
+        entry = Round()
+        order = [baseline, candidate, candidate, baseline] if index % 2 else [candidate, baseline, baseline, candidate]
+        spent: dict[str, list[tuple[float, int]]] = {}
+        before_round(cursor)
+        for subject in order:
+            full = lengths[subject.name]
+            count = full if subject.name not in spent else max(full // 2, 1)
+            if gap_seconds:
+                time.sleep(gap_seconds)
+            spent.setdefault(subject.name, []).append((subject.run(cursor, count), count))
+            if subject is candidate:
+                after_candidate(cursor, count)
+            cursor = (cursor + count) % sets
+        for name, blocks in spent.items():
+            entry.per_call[name] = sum(seconds for seconds, _ in blocks) / sum(count for _, count in blocks)
+        (long, many), (short, few) = spent[candidate.name]
+        if many >= 2 * few:
+            series.growth.append((long / many) / (short / few))
+        series.calls += many + few
+        for subject in others:
+            if gap_seconds:
+                time.sleep(gap_seconds)
+            count = lengths[subject.name]
+            entry.per_call[subject.name] = subject.run(cursor, count) / count
+            cursor = (cursor + count) % sets
+        series.rounds.append(entry)
+    return series
+
+
+def block_length(subject: Subject, sets: int, block_seconds: float) -> int:
+    """Calls for a block of about `block_seconds`, at most one for each set. Also warms the subject up."""
+    subject.run(0, min(sets, 2))
+    probe = min(sets, 8)
+    seconds = subject.run(0, probe) / probe
+    count = max(1, min(sets, int(block_seconds / max(seconds, 1e-9))))
+    if count > probe:
+        seconds = subject.run(0, count) / count
+        count = max(1, min(sets, int(block_seconds / max(seconds, 1e-9))))
+    return max(count, min(sets, 2))

@@ -1,0 +1,223 @@
+"""Verifies one candidate on one case: run it in the runner, compare every output with float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .cases import Case
+from .numerics import Comparison, compare
+from .runner_client import CandidateFailure, RunnerClient
+from .sets import Sets
+from .worker_errors import TaskError
+
+if TYPE_CHECKING:
+    from .open_task import OpenTask
+
+POISONS = (0xFF, 0x7B)
+
+
+@dataclass
+class Expected:
+    """What one case should give: tensors in, PyTorch's outputs, float64 outputs, sizes."""
+
+    case: Case
+    tensors: list[torch.Tensor]
+    reference: list[torch.Tensor]
+    want: list[torch.Tensor]
+    dims: dict[str, int]
+    constants: dict[str, torch.Tensor]
+
+
+class Wrong(Exception):
+    """The candidate's outputs fail; carries the outcome and a Mismatch as plain data (None where there is none)."""
+
+    def __init__(self, outcome: str, message: str, mismatch: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.outcome, self.message, self.mismatch = outcome, message, mismatch
+
+
+@dataclass
+class Errors:
+    """Worst errors over everything compared so far."""
+
+    error: float = 0.0
+    reference_error: float = 0.0
+    ratio: float = 0.0
+    relative: float = 0.0
+    reproducible: bool = True
+
+    def add(self, result: Comparison, dtype: torch.dtype) -> None:
+        self.error = max(self.error, result.error)
+        self.reference_error = max(self.reference_error, result.reference_error)
+        self.ratio = max(self.ratio, error_ratio(result))
+        if result.squared_norm:
+            self.relative = max(self.relative, math.sqrt(result.squared_error / result.squared_norm))
+
+
+def error_ratio(result: Comparison) -> float:
+    """Candidate's error as a multiple of PyTorch's; 0/0 is 1, and an exact PyTorch counts as the smallest float32."""
+    if result.error == 0.0:
+        return 1.0 if result.reference_error == 0.0 else 0.0
+    return result.error / max(result.reference_error, 1e-45)
+
+
+def expect(task: OpenTask, case: Case) -> Expected | None:
+    """Inputs and expected outputs of a case; None where the case does not apply to this task."""
+    try:
+        dims = dict(case.dims) if case.dims is not None else None
+        args, kwargs = task.inputs(case.workload, case.seed, case.variant, dims)
+        with reweighted(task, case.seed, case.reweighted):
+            reference = list(task.call(args, kwargs))
+            want = list(task.call64(args, kwargs))
+            constants = {name: value.clone() for name, value in task.constants().items()}
+        tensors = task.flatten(args, kwargs)
+    except TaskError:
+        if case.optional:
+            return None
+        raise
+    sizes = {**task.workload_dims[case.workload], **(dims or {})}
+    if case.optional and case.variant != "declared" and not _all_finite(reference):
+        return None
+    return Expected(case, tensors, reference, want, sizes, constants)
+
+
+def verify_case(
+    runner: RunnerClient, plan: dict[str, Any], task: OpenTask, expected: Expected, policy: str, timeout: float, errors: Errors
+) -> None:
+    """Run the candidate twice on one case with differently poisoned outputs. Raises Wrong or CandidateFailure."""
+    sets = make_sets(task, plan, expected, 1)
+    try:
+        sets.write(0, expected.tensors)
+        sets.bind(runner)
+        first = _run_poisoned(runner, sets, POISONS[0], timeout, expected)
+        check_outputs(plan, sets.outputs[0], expected, policy, errors)
+        _run_poisoned(runner, sets, POISONS[1], timeout, expected)
+        if not all(_same_bits(a, b) for a, b in zip(first, sets.outputs[0], strict=True)):
+            check_outputs(plan, sets.outputs[0], expected, policy, errors)
+            errors.reproducible = False
+        if sets.readable.bytes.is_cuda and not _inputs_kept(sets, expected):
+            raise Wrong("incorrect", f"{expected.case.name}: an input was changed")
+    finally:
+        sets.close()
+
+
+def make_sets(task: OpenTask, plan: dict[str, Any], expected: Expected, count: int) -> Sets:
+    """Shared memory for `count` sets of the sizes of `expected`, with its parameter values written."""
+    device = expected.reference[0].device
+    names = [spec["name"] for spec in plan["outputs"]]
+    if len(names) != len(expected.reference):
+        raise Wrong("incorrect", f"the plan has {len(names)} outputs, the module {len(expected.reference)}")
+    return Sets(
+        task.input_names,
+        names,
+        expected.constants,
+        expected.tensors,
+        expected.reference,
+        expected.dims,
+        count,
+        device,
+    )
+
+
+def _run_poisoned(
+    runner: RunnerClient, sets: Sets, poison: int, timeout: float, expected: Expected
+) -> list[torch.Tensor]:
+    sets.poison(poison)
+    if sets.writable.bytes.is_cuda:
+        torch.cuda.synchronize()
+    runner.request({"op": "run", "first": 0, "count": 1}, timeout)
+    if sets.stray_write(poison):
+        raise Wrong("incorrect", f"{expected.case.name}: wrote outside its outputs")
+    return [output.clone() for output in sets.outputs[0]]
+
+
+def check_outputs(
+    plan: dict[str, Any], outputs: list[torch.Tensor], expected: Expected, policy: str, errors: Errors
+) -> None:
+    """Compare all outputs of a case. Raises Wrong with the worst element."""
+    for spec, got, reference, want in zip(plan["outputs"], outputs, expected.reference, expected.want, strict=True):
+        result = compare(got, reference, want, policy)
+        if not result.passed:
+            mismatch = describe(spec["name"], got, want, result, expected.case.name)
+            raise Wrong("incorrect", message_of(mismatch), mismatch)
+        errors.add(result, got.dtype)
+
+
+def describe(name: str, got: torch.Tensor, want: torch.Tensor, result: Comparison, workload: str) -> dict[str, Any]:
+    """A Mismatch as plain data."""
+    flat, index = result.worst, []
+    for size in reversed(got.shape):
+        index.append(flat % size)
+        flat //= size
+    place = tuple(reversed(index))
+    return {
+        "output": name,
+        "index": list(place),
+        "got": finite(float(got[place])),
+        "want": finite(float(want[place])),
+        "workload": workload,
+        "count": result.failures,
+        "total": got.numel(),
+        "why": result.why,
+    }
+
+
+def message_of(mismatch: dict[str, Any]) -> str:
+    place = ",".join(map(str, mismatch["index"]))
+    got, want = (("%.6g" % value if value is not None else "nan") for value in (mismatch["got"], mismatch["want"]))
+    share = f"{mismatch['count']} of {mismatch['total']} elements" if mismatch["count"] else "the norm of the error"
+    return f"{mismatch['output']}[{place}] got {got} want {want} ({share}, {mismatch['workload']})"
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+@contextmanager
+def reweighted(task: OpenTask, seed: int, active: bool) -> Iterator[None]:
+    """Multiply all floating parameters and buffers by factors in [0.5, 1.5) for the block, in both precisions."""
+    if not active:
+        yield
+        return
+    models = [task.model, task.float64_model()]
+    saved = [[value.detach().clone() for value in _floating(model)] for model in models]
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for pair in zip(*[_floating(model) for model in models], strict=True):
+            factors = 0.5 + torch.rand(pair[0].shape, generator=generator)
+            for value in pair:
+                value.mul_(factors.to(value.device, value.dtype))
+            pair[1].copy_(pair[0])
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for model, values in zip(models, saved, strict=True):
+                for value, old in zip(_floating(model), values, strict=True):
+                    value.copy_(old)
+
+
+def _floating(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [value for value in [*model.parameters(), *model.buffers()] if value.dtype.is_floating_point]
+
+
+def _all_finite(tensors: list[torch.Tensor]) -> bool:
+    return all(bool(torch.isfinite(value).all()) for value in tensors if value.dtype.is_floating_point)
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a, b) or torch.equal(torch.nan_to_num(a, nan=0.5), torch.nan_to_num(b, nan=0.5))
+
+
+def _inputs_kept(sets: Sets, expected: Expected) -> bool:
+    pairs = zip(sets.inputs[0], expected.tensors, strict=True)
+    return all(_same_bits(view, value) if value.dtype.is_floating_point else torch.equal(view, value) for view, value in pairs)
+
+
+__all__ = ["CandidateFailure", "Errors", "Expected", "Wrong", "expect", "verify_case"]
