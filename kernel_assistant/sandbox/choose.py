@@ -13,7 +13,7 @@ from kernel_assistant.sandbox.launcher import PYTHON
 from kernel_assistant.sandbox.run import run
 from kernel_assistant.sandbox.unconfined import Unconfined
 
-BACKENDS: dict[str, type[Bubblewrap] | type[Landlock]] = {"bubblewrap": Bubblewrap, "landlock": Landlock}
+BACKENDS: dict[str, type[Bubblewrap | Landlock]] = {"bubblewrap": Bubblewrap, "landlock": Landlock}
 MODES = ("auto", *BACKENDS, "none")
 TRIAL = ("-I", "-S", "-c", "print('inside')")
 TRIAL_SECONDS = 20.0

@@ -33,6 +33,8 @@ PROPERTIES = {
     "file_size": "the size of a file is bounded",
     "kill_tree": "killing the spawned process kills all that it started",
     "timeout": "`run` leaves nothing behind after a timeout",
+    "compile_cpp": "the C++ compiler works",
+    "compile_cuda": "the CUDA compiler works",
 }
 """What the self-check proves of every backend; keys are the vocabulary of `Sandbox.lacks`."""
 

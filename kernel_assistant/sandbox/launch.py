@@ -7,7 +7,8 @@ POLICY is the JSON object made by `launcher.py`. Exits with 125 if the policy ca
 
 from __future__ import annotations
 
-import base64
+import binascii
+import contextlib
 import ctypes
 import json
 import os
@@ -15,7 +16,10 @@ import resource
 import signal
 import struct
 import sys
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False  # not from typing: every candidate waits for this file's imports
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 EXIT_SETUP = 125
 EXIT_NOT_FOUND = 127
@@ -69,7 +73,7 @@ def confine(policy: dict[str, Any]) -> None:
         drop_capabilities()
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     if policy["filter"] is not None:
-        load_filter(base64.b64decode(policy["filter"]), policy["own_pid_at"])
+        load_filter(binascii.a2b_base64(policy["filter"]), policy["own_pid_at"])
 
 
 def become(command: list[str], env: dict[str, str]) -> NoReturn:
@@ -96,14 +100,12 @@ def die_with(parent: int) -> None:
 
 def new_session() -> None:
     if os.getpid() != os.getsid(0):
-        try:
+        with contextlib.suppress(PermissionError):  # already the leader of a group, whose terminal the spawner chose
             os.setsid()
-        except PermissionError:
-            pass  # already the leader of a process group, whose terminal the spawner chose
 
 
 def supervise() -> None:
-    """Return in a child; the parent adopts whatever the child leaves behind, waits, and kills it when the child ends."""
+    """Return in a child; the parent adopts whatever the child leaves behind, waits, and then kills that."""
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
     parent = os.getpid()
     child = os.fork()

@@ -42,7 +42,7 @@ def own_interpreter_paths() -> tuple[str, ...]:
 
 @cache
 def toolkit_paths(nvcc: str) -> tuple[str, ...]:
-    """The CUDA toolkit behind `nvcc`, which may be a link or a wrapper script. Raises MissingError if it does not run."""
+    """The CUDA toolkit behind `nvcc`, a link or a wrapper script perhaps. Raises MissingError if it does not run."""
     text = _ask(nvcc, "--dryrun", "-cubin", "-x", "cu", os.devnull, "-o", os.devnull).stderr
     found = [match[1] for match in re.finditer(r"^#\$ (?:TOP|CICC_PATH|NVVMIR_LIBRARY_DIR)=(.+)$", text, re.MULTILINE)]
     if not found:

@@ -51,7 +51,7 @@ def build(architecture: str, *, allow_fork: bool, gpu: bool, namespaces: bool, s
     """The filter. `namespaces`: bubblewrap isolates; `signal_scope`: something else keeps signals inside."""
     filter_ = _Filter(architecture)
     filter_.deny(*DENIED)
-    filter_.sockets(allow_unix=gpu and namespaces, allow_pairs=namespaces)
+    filter_.sockets(allow_unix=gpu and namespaces)
     filter_.processes(allow_fork)
     filter_.signals(own_only=not (allow_fork and signal_scope))
     filter_.arguments()
@@ -84,10 +84,10 @@ class _Filter:
             if found is not None and found <= syscalls.LAST_KNOWN:
                 self.program.deny(found, error)
 
-    def sockets(self, *, allow_unix: bool, allow_pairs: bool) -> None:
+    def sockets(self, *, allow_unix: bool) -> None:
         """Connected sockets that were passed in go on working."""
         if not allow_unix:
-            self.deny(*(name for name in SOCKETS if not (allow_pairs and name == "socketpair")))
+            self.deny(*SOCKETS)
             return
         self.program.allow_values(self.number("socket"), 0, (socket.AF_UNIX,), errno.EPERM)
 

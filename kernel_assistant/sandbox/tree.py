@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import suppress
 
+DYING = 2.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -31,10 +33,12 @@ def tasks_and_memory(pid: int) -> tuple[int, int]:
 
 
 def kill_below(pid: int) -> None:
-    """Kill everything below `pid`. What is orphaned meanwhile must have `pid` above it (a subreaper) to be found.
+    """Kill everything below `pid` and wait until it is dead, or for `DYING` seconds (a driver may hold it longer).
 
-    Stops them first: a process that cannot run cannot start another.
+    What is orphaned meanwhile must have `pid` above it (a subreaper) to be found. They are stopped first: a process
+    that cannot run cannot start another.
     """
+    killed: set[int] = set()
     for wanted in (signal.SIGSTOP, signal.SIGKILL):
         seen: set[int] = set()
         while fresh := [child for child in descendants(pid) if child not in seen]:
@@ -42,6 +46,17 @@ def kill_below(pid: int) -> None:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(child, wanted)
             seen.update(fresh)
+        killed |= seen
+    deadline = time.monotonic() + DYING
+    while time.monotonic() < deadline and any(map(_is_alive, killed)):
+        time.sleep(0.002)
+
+
+def _is_alive(pid: int) -> bool:
+    """A zombie is not; the state follows the command's name, which may hold anything."""
+    with suppress(OSError):
+        return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
 
 
 def _children(pid: int) -> list[int]:
@@ -54,5 +69,5 @@ def _children(pid: int) -> list[int]:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="ascii") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
+
 from kernel_assistant.sandbox import launcher
 from kernel_assistant.sandbox.contract import PROPERTIES, SandboxCommand, SandboxSpec
 
-KEPT = {"environment", "descriptors", "names", "memory", "threads", "process_limit", "file_size", "timeout"}
+KEPT = {
+    *("environment", "descriptors", "names", "threads", "process_limit", "file_size", "timeout"),
+    *("compile_cpp", "compile_cuda"),
+}
 
 
 class Unconfined:
     name = "none"
-    lacks = frozenset(PROPERTIES) - KEPT
     explanation = (
         "no sandbox: generated code runs with all your rights; it can read and change your files, use the network and "
         "see other processes. Only limits on memory, file size and time hold"
     )
+
+    def __init__(self) -> None:
+        as_root = os.geteuid() == 0
+        self.lacks = frozenset(PROPERTIES) - KEPT - (set() if as_root else {"thread_limit"})
 
     def command(self, spec: SandboxSpec) -> SandboxCommand:
         argv = launcher.launcher_argv(spec, launcher.Confinement(filtered=False), scratch=spec.workspace or "/tmp")

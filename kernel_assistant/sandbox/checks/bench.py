@@ -1,0 +1,137 @@
+"""A place to try a sandbox from: a workspace, a read-only folder, secrets outside, and a victim process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import msgspec
+
+from kernel_assistant.sandbox.contract import Sandbox, SandboxSpec
+from kernel_assistant.sandbox.launcher import PYTHON
+
+PROBES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "probes.py")
+PATIENCE = 30.0  # seconds, for one probe on a busy machine
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`held` is None where it could not be tried (no compiler, say); `detail` says what was seen."""
+
+    name: str
+    held: bool | None
+    detail: str = ""
+
+
+Check = Callable[["Bench"], Iterator[Finding]]
+
+
+@dataclass
+class Bench:
+    """Folders of a trial, all of the user's own: `inside` is the workspace, `shown` read-only, `outside` not shown."""
+
+    sandbox: Sandbox
+    token: str = field(default_factory=lambda: f"secret-{uuid.uuid4().hex}")
+
+    def __enter__(self) -> Self:
+        self.top = os.path.realpath(tempfile.mkdtemp(prefix="sandbox-check-"))
+        self.inside, self.shown, self.outside = (self._folder(name) for name in ("inside", "shown", "outside"))
+        self.secrets = [self._secret(self.outside)]
+        self.at_home = self._folder_at_home()
+        if self.at_home is not None:
+            self.secrets.append(self._secret(self.at_home))
+        self.shown_file = self._secret(self.shown)
+        self.victim = _victim()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.victim.kill()
+        self.victim.wait()
+        for folder in (self.top, self.at_home):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def spec(self, argv: Sequence[str], **changes: Any) -> SandboxSpec:
+        base = SandboxSpec(argv=tuple(argv), workspace=self.inside, read_only=(self.shown, PROBES))
+        return msgspec.structs.replace(base, **changes)
+
+    def probe_spec(self, name: str, *arguments: Any, **changes: Any) -> SandboxSpec:
+        return self.spec((PYTHON, "-I", "-S", PROBES, name, json.dumps(arguments)), **changes)
+
+    def probe(self, name: str, *arguments: Any, pass_fds: Sequence[int] = (), **changes: Any) -> Any:
+        """The probe's answer, spawned as the judge would. Raises RuntimeError with stderr if it gave none."""
+        command = self.sandbox.command(self.probe_spec(name, *arguments, **changes))
+        done = subprocess.run(
+            command.argv,
+            env=command.env,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            pass_fds=pass_fds,
+            start_new_session=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        try:
+            return json.loads(done.stdout)
+        except ValueError:
+            raise RuntimeError(f"{name} gave no answer: exit {done.returncode}, {done.stderr[-500:]!r}") from None
+
+    def with_token(self, token: str) -> list[int]:
+        """Processes, on the whole machine, whose last argument is the token."""
+        ending = f"\0{token}\0".encode()
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
+                if file.read().endswith(ending):
+                    found.append(int(name))
+        return found
+
+    def new_victim(self) -> None:
+        self.victim.wait()
+        self.victim = _victim()
+
+    def restore(self) -> None:
+        """The read-only folder as it was, after a sandbox that did not protect it."""
+        shutil.rmtree(self.shown)
+        os.mkdir(self.shown)
+        self._secret(self.shown)
+
+    def _folder(self, name: str) -> str:
+        path = os.path.join(self.top, name)
+        os.mkdir(path)
+        return path
+
+    def _secret(self, folder: str) -> str:
+        path = os.path.join(folder, self.token)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(self.token)
+        return path
+
+    def _folder_at_home(self) -> str | None:
+        """None for a user whose home cannot be written."""
+        with suppress(OSError):
+            return tempfile.mkdtemp(prefix=".sandbox-check-", dir=os.path.expanduser("~"))
+        return None
+
+
+def _victim() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "600"], start_new_session=True)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
