@@ -1,0 +1,136 @@
+"""`FILE[:CLASS]` → `KernelTask`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import KernelTask, Numerics
+from kernel_assistant.source.declared import Declared, find_declared, no_inputs
+from kernel_assistant.source.find import ModuleClass, find_modules
+
+
+def build_task(target_spec: str, *, target: str, numerics: Numerics | str, text: str | None = None) -> KernelTask:
+    """The task that `target_spec` (`FILE` or `FILE:CLASS`) names.
+
+    `text` is the content of an unsaved editor buffer; without it the file is read. Without a class: the only one,
+    else `Model`, else the last one that has inputs. Raises UsageError for everything that is wrong with the file.
+    """
+    path, class_name = split_spec(target_spec)
+    content = read_text(path) if text is None else text
+    modules = find_modules(content, str(path))
+    chosen, declared = _choose(content, path, class_name, modules)
+    module_name, search_path = import_location(path)
+    return KernelTask(
+        path=str(path),
+        content=content,
+        class_name=chosen.name,
+        source=declared.source,
+        workloads=declared.workloads,
+        init=declared.init,
+        init_kwargs=declared.init_kwargs,
+        search_path=(search_path,),
+        module_name=module_name,
+        target=target,
+        numerics=Numerics(numerics),
+    )
+
+
+def split_spec(target_spec: str) -> tuple[Path, str]:
+    """(absolute path, class name or ""). A file whose own name holds a colon is taken as it is."""
+    file, colon, name = target_spec.rpartition(":")
+    if not target_spec.strip():
+        raise UsageError("no file is named", "give FILE or FILE:CLASS, e.g. model.py:Net")
+    if not colon or "/" in name or Path(target_spec).exists():
+        return _absolute(target_spec), ""
+    return _absolute(file), name
+
+
+def read_text(path: Path) -> str:
+    """The text of a Python file. UsageError if it is missing, a folder, unreadable or not UTF-8."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", f"name a file in it, e.g. {path / 'model.py'}:Net")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} does not exist", "check the path (FILE or FILE:CLASS)") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", "check the file's permissions") from error
+
+
+def import_location(path: Path) -> tuple[str, str]:
+    """(module name, folder for sys.path) such that relative imports work: packages are walked up by `__init__.py`.
+
+    A file outside a package whose name is that of a standard library module, or `torch`, gets another module name:
+    under its own it would take that module's place for every other import.
+    """
+    parts, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier() and folder != folder.parent:
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if path.name == "__init__.py" and len(parts) > 1:
+        parts.pop()
+    if len(parts) == 1 and (parts[0] in sys.stdlib_module_names or parts[0] == "torch"):
+        parts[0] = f"{parts[0]}_module"
+    return ".".join(parts), str(folder)
+
+
+def _absolute(file: str) -> Path:
+    return Path(file).expanduser().absolute()
+
+
+def _choose(text: str, path: Path, class_name: str, modules: tuple[ModuleClass, ...]) -> tuple[ModuleClass, Declared]:
+    if not modules:
+        raise UsageError(f"{path} holds no torch.nn.Module class", "name a file that defines one")
+    if class_name:
+        return _with_inputs(text, path, _named(path, class_name, modules), modules)
+    usable = [module for module in modules if module.addressable and module.has_forward]
+    if not usable:
+        reason = "with a forward method" if any(module.addressable for module in modules) else "at the top level"
+        raise UsageError(f"{path} holds no torch.nn.Module class {reason}", "define forward, at the file's top level")
+    model = [module for module in usable if module.name == "Model"]
+    if len(usable) == 1 or model:
+        return _with_inputs(text, path, (model or usable)[0], modules)
+    return _last_with_inputs(text, path, usable, modules)
+
+
+def _last_with_inputs(
+    text: str, path: Path, usable: list[ModuleClass], modules: tuple[ModuleClass, ...]
+) -> tuple[ModuleClass, Declared]:
+    for module in reversed(usable):
+        declared = find_declared(text, path, module, modules)
+        if declared is not None:
+            return module, declared
+    names = ", ".join(module.name for module in usable)
+    raise UsageError(
+        f"{path} holds several modules and none has inputs: {names}",
+        f"name one, e.g. {path.name}:{usable[-1].name}, and {no_inputs(path, usable[-1]).next_step}",
+    )
+
+
+def _named(path: Path, class_name: str, modules: tuple[ModuleClass, ...]) -> ModuleClass:
+    same = [module for module in modules if module.name == class_name]
+    names = ", ".join(dict.fromkeys(module.name for module in modules if module.addressable)) or "none"
+    if not same:
+        raise UsageError(f"{path} has no torch.nn.Module class {class_name}", f"classes there: {names}")
+    usable = [module for module in same if module.addressable]
+    if not usable:
+        raise UsageError(
+            f"{path}:{same[0].line}: {class_name} is nested in a function or a class",
+            f"move it to the file's top level, or name one of: {names}",
+        )
+    if not usable[0].has_forward:
+        raise UsageError(f"{path}:{usable[0].line}: {class_name} has no forward method", f"classes there: {names}")
+    return usable[0]
+
+
+def _with_inputs(
+    text: str, path: Path, module: ModuleClass, modules: tuple[ModuleClass, ...]
+) -> tuple[ModuleClass, Declared]:
+    declared = find_declared(text, path, module, modules)
+    if declared is None:
+        raise no_inputs(path, module)
+    return module, declared

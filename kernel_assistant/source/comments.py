@@ -1,0 +1,103 @@
+"""The comment `# kernel-assistant: inputs=(torch.randn(8, 1024),) init=(1024,)`: fields, continuation, errors.
+
+Fields are `name`, `inputs`, `kwargs`, `init`, `init_kwargs`, each followed by `=` and a Python expression (`name` by
+a bare word or string), separated by spaces or commas. An expression with an open bracket goes on in the comment line
+below it.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from dataclasses import dataclass, field
+
+from kernel_assistant.errors import UsageError
+
+FIELDS = ("name", "inputs", "kwargs", "init", "init_kwargs")
+EXAMPLE = "# kernel-assistant: inputs=(torch.randn(8, 1024),) init=()"
+_MARK = re.compile(r"#\s*kernel-assistant\s*:\s*(.*)")
+_STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
+_TOKEN = re.compile(rf"({_STRING.pattern})|([(\[{{])|([)\]}}])|\b([A-Za-z_]\w*)\s*=(?!=)")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One comment: where it starts (1-based) and its fields as written."""
+
+    line: int
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+def read_declarations(text: str, path: str) -> list[tuple[Declaration, int]]:
+    """Every declaration of the file with the 1-based line on which it ends."""
+    comments = _comment_lines(text)
+    found = []
+    for line in sorted(comments):
+        match = _MARK.fullmatch(comments[line])
+        if match:
+            body, end = match.group(1), line
+            while _open_brackets(body) and end + 1 in comments and not _MARK.fullmatch(comments[end + 1]):
+                end += 1
+                body += " " + comments[end].lstrip("# ")
+            found.append((Declaration(line, split_fields(body, f"{path}:{line}")), end))
+    return found
+
+
+def split_fields(body: str, where: str) -> dict[str, str]:
+    """`inputs=(x,) init=(3,)` → {"inputs": "(x,)", "init": "(3,)"}. UsageError names `where` and the fault."""
+    starts = _field_starts(body)
+    if not starts or body[: starts[0][1]].strip():
+        raise UsageError(f"{where}: cannot read {body.strip()!r}", f"write it like this: {EXAMPLE}")
+    ends = [start for _, start, _ in starts[1:]] + [len(body)]
+    fields: dict[str, str] = {}
+    for (name, _, after), end in zip(starts, ends, strict=True):
+        if name not in FIELDS:
+            raise UsageError(f"{where}: unknown field {name!r}", f"the fields are {', '.join(FIELDS)}")
+        if name in fields:
+            raise UsageError(f"{where}: {name} is given twice", "use one comment for each workload")
+        fields[name] = check_expression(body[after:end].strip().rstrip(",").rstrip(), name, where)
+    return fields
+
+
+def check_expression(expression: str, name: str, where: str) -> str:
+    """`expression` without surrounding space (a `name` without quotes); UsageError if it is not Python."""
+    expression = expression.strip()
+    if name == "name":
+        return expression.strip("'\"")
+    try:
+        ast.parse(expression, mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"{where}: {name}={expression} is not a Python expression", f"write it like this: {EXAMPLE}"
+        ) from error
+    return expression
+
+
+def _comment_lines(text: str) -> dict[int, str]:
+    """Comments that stand alone on their line, by line. The text has been parsed before, so it tokenizes."""
+    found = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip():
+            found[token.start[0]] = token.string.rstrip()
+    return found
+
+
+def _field_starts(body: str) -> list[tuple[str, int, int]]:
+    """(name, offset of the name, offset after `=`) of every `name=` outside brackets and strings."""
+    depth, found = 0, []
+    for match in _TOKEN.finditer(body):
+        depth += bool(match.group(2)) - bool(match.group(3))
+        if match.group(4) and depth == 0 and _begins_word(body, match.start()):
+            found.append((match.group(4), match.start(), match.end()))
+    return found
+
+
+def _begins_word(body: str, start: int) -> bool:
+    return start == 0 or body[start - 1] in " \t,"
+
+
+def _open_brackets(body: str) -> bool:
+    outside_strings = _STRING.sub("", body)
+    return sum(outside_strings.count(c) for c in "([{") > sum(outside_strings.count(c) for c in ")]}")

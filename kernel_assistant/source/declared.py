@@ -1,0 +1,166 @@
+"""Where the inputs of a class are declared: a comment, `pyproject.toml`, or `get_inputs()`; the first of them wins."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import InputSource, Workload
+from kernel_assistant.source.comments import EXAMPLE, Declaration, check_expression, read_declarations
+from kernel_assistant.source.find import ModuleClass, parse
+
+
+@dataclass(frozen=True)
+class Declared:
+    """How one class is built and called, as expressions (see `KernelTask`)."""
+
+    source: InputSource
+    workloads: tuple[Workload, ...]
+    init: str = ""
+    init_kwargs: str = ""
+
+
+def find_declared(text: str, path: Path, module: ModuleClass, modules: tuple[ModuleClass, ...]) -> Declared | None:
+    """What is declared for `module`, None if nothing is. UsageError where a declaration cannot be read."""
+    return (
+        _from_comments(text, str(path), module, modules)
+        or _from_pyproject(path, module.name)
+        or _from_functions(text, str(path))
+    )
+
+
+def no_inputs(path: Path, module: ModuleClass) -> UsageError:
+    """The error for a class without inputs; its next step is the comment to paste."""
+    return UsageError(
+        f"{path}:{module.line}: no inputs are declared for {module.name}",
+        f"put this line directly above the class, with its real shapes: {EXAMPLE}",
+    )
+
+
+def _from_comments(text: str, path: str, module: ModuleClass, modules: tuple[ModuleClass, ...]) -> Declared | None:
+    mine = [item for item, end in read_declarations(text, path) if _owner(text, item, end, modules) is module]
+    if not mine:
+        return None
+    workloads = [
+        Workload(
+            name=item.fields.get("name") or _default_name(number),
+            args=item.fields.get("inputs", ""),
+            kwargs=item.fields.get("kwargs", ""),
+        )
+        for number, item in enumerate(item for item in mine if "inputs" in item.fields or "kwargs" in item.fields)
+    ]
+    where = f"{path}:{mine[0].line}"
+    if not workloads:
+        raise UsageError(f"{where}: the comment declares no inputs", f"write it like this: {EXAMPLE}")
+    return Declared(
+        InputSource.comment,
+        _distinct(workloads, where),
+        init=_only(mine, "init", path),
+        init_kwargs=_only(mine, "init_kwargs", path),
+    )
+
+
+def _owner(text: str, item: Declaration, end: int, modules: tuple[ModuleClass, ...]) -> ModuleClass | None:
+    """The innermost class around the comment, else the one that begins right below it (other comments between)."""
+    inside = [module for module in modules if module.line < item.line <= module.end_line]
+    if inside:
+        return max(inside, key=lambda module: module.line)
+    lines = text.splitlines()
+    below = end
+    while below < len(lines) and lines[below].lstrip().startswith("#"):
+        below += 1
+    return next((module for module in modules if module.line == below + 1), None)
+
+
+def _only(mine: list[Declaration], field: str, path: str) -> str:
+    """The one value of `field` over the comments of a class: a class is built once for all its workloads."""
+    values = {item.fields[field] for item in mine if field in item.fields}
+    if len(values) > 1:
+        raise UsageError(
+            f"{path}:{mine[0].line}: {field} is given with different values",
+            f"give {field} once; workloads differ in inputs and kwargs only",
+        )
+    return values.pop() if values else ""
+
+
+def _default_name(number: int) -> str:
+    return "default" if number == 0 else f"workload{number + 1}"
+
+
+def _distinct(workloads: list[Workload], where: str) -> tuple[Workload, ...]:
+    names = [workload.name for workload in workloads]
+    if len(set(names)) != len(names):
+        raise UsageError(f"{where}: two workloads have the same name", "give each its own, e.g. name=small")
+    return tuple(workloads)
+
+
+def _from_pyproject(path: Path, class_name: str) -> Declared | None:
+    for folder in path.parents:
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            modules = _modules_table(file)
+            if modules is not None:
+                key = f"{path.relative_to(folder).as_posix()}:{class_name}"
+                entry = modules.get(key)
+                return None if entry is None else _read_entry(entry, f"{file}, {key}")
+    return None
+
+
+def _modules_table(file: Path) -> dict[str, Any] | None:
+    try:
+        tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not valid TOML: {error}", "mend it, inputs may be declared there") from error
+    except OSError:  # not ours to read: the same as no declaration there
+        return None
+    ours = tool.get("kernel-assistant") if isinstance(tool, dict) else None
+    modules = ours.get("modules", {}) if isinstance(ours, dict) else None
+    if modules is not None and not isinstance(modules, dict):
+        raise UsageError(f"{file}: tool.kernel-assistant.modules is not a table", _TOML_HINT)
+    return modules
+
+
+_TOML_HINT = (
+    'write it like this: [tool.kernel-assistant.modules."model.py:Net"] inputs = "(torch.randn(8, 1024),)" init = "()"'
+)
+
+
+def _read_entry(entry: object, where: str) -> Declared:
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where}: not a table", _TOML_HINT)
+    unknown = set(entry) - {"init", "init_kwargs", "inputs", "kwargs", "workloads"}
+    if unknown:
+        raise UsageError(f"{where}: unknown key {min(unknown)!r}", _TOML_HINT)
+    rows = entry.get("workloads") or [{key: entry[key] for key in ("inputs", "kwargs") if key in entry}]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and row for row in rows):
+        raise UsageError(f"{where}: no inputs are declared", _TOML_HINT)
+    workloads = [
+        Workload(
+            name=_expression(row, "name", where) or _default_name(number),
+            args=_expression(row, "inputs", where),
+            kwargs=_expression(row, "kwargs", where),
+        )
+        for number, row in enumerate(rows)
+    ]
+    return Declared(
+        InputSource.pyproject,
+        _distinct(workloads, where),
+        init=_expression(entry, "init", where),
+        init_kwargs=_expression(entry, "init_kwargs", where),
+    )
+
+
+def _expression(row: dict[str, Any], key: str, where: str) -> str:
+    value = row.get(key, "")
+    if not isinstance(value, str):
+        raise UsageError(f"{where}: {key} must be a string that holds a Python expression", _TOML_HINT)
+    return check_expression(value, key, where) if value else ""
+
+
+def _from_functions(text: str, path: str) -> Declared | None:
+    names = {node.name for node in parse(text, path).body if isinstance(node, ast.FunctionDef)}
+    return Declared(InputSource.get_inputs, (Workload(),)) if "get_inputs" in names else None

@@ -1,0 +1,156 @@
+"""Which Python runs the user's module: the first one with torch among the places where projects keep it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_assistant.errors import MissingError, UsageError
+
+MINIMUM_TORCH = (2, 9)
+MINIMUM_PYTHON = (3, 10)
+
+# Looks torch up without importing it (an import takes seconds): by its metadata, else by its version file.
+_PROBE = """
+import importlib.metadata as metadata, importlib.util as util, json, os, re, sys
+torch = None
+try:
+    torch = metadata.version("torch")
+except metadata.PackageNotFoundError:
+    spec = util.find_spec("torch")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        file = os.path.join(folder, "version.py")
+        found = re.search("__version__ = ['\\"]([^'\\"]+)", open(file).read()) if os.path.exists(file) else None
+        torch = found.group(1) if found else None
+print(json.dumps({"version": list(sys.version_info[:3]), "torch": torch}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """`version` is Python's, e.g. "3.11.7"; `torch_version` None where there is no torch; `origin` is for people."""
+
+    path: str
+    version: str
+    torch_version: str | None
+    origin: str
+
+
+_seen: dict[tuple[str, int], tuple[str, str | None] | None] = {}
+
+
+def find_interpreter(file_path: str | Path, explicit: str | None = None) -> Interpreter:
+    """The interpreter for the worker of the module in `file_path`.
+
+    In order: `explicit` (a program or an environment's folder; then nothing else is tried), `.venv` or `venv` beside
+    the file or above, VIRTUAL_ENV, CONDA_PREFIX, our own interpreter, `python3` on PATH. The first that has torch
+    wins. Raises UsageError for an `explicit` that is no Python, MissingError if torch is missing or too old.
+    """
+    if explicit:
+        return _check(_explicit(explicit))
+    tried = []
+    for path, origin in _places(Path(file_path).absolute()):
+        found = probe(path, origin)
+        if found is not None and found.torch_version is not None:
+            return _check(found)
+        if found is not None:
+            tried.append(found.path)
+    raise MissingError(
+        f"no Python with torch was found (looked at {', '.join(tried) or 'none'})",
+        "install torch in the project's .venv, or name the interpreter that has it: --python PATH",
+    )
+
+
+def probe(path: Path, origin: str) -> Interpreter | None:
+    """What `path` is, None if it does not run. Results are remembered until the program file changes."""
+    try:
+        # Not resolved: a virtual environment's python is a link, and what it means depends on where it lies.
+        key = (str(path), _stamp(path))
+    except OSError:
+        return None
+    if key not in _seen:
+        _seen[key] = _ask(path)
+    answer = _seen[key]
+    return None if answer is None else Interpreter(str(path), answer[0], answer[1], origin)
+
+
+def _stamp(path: Path) -> int:
+    """Changes when the program does or when packages come and go beside it."""
+    stamp = path.stat().st_mtime_ns
+    for folder in path.parent.parent.glob("lib/python3*/site-packages"):
+        stamp = max(stamp, folder.stat().st_mtime_ns)
+    return stamp
+
+
+def _ask(path: Path) -> tuple[str, str | None] | None:
+    try:
+        done = subprocess.run([str(path), "-c", _PROBE], capture_output=True, cwd="/", timeout=60, check=True)
+        answer = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return ".".join(str(part) for part in answer["version"]), answer["torch"]
+
+
+def _explicit(explicit: str) -> Interpreter:
+    path = Path(explicit).expanduser()
+    if path.is_dir():
+        path = path / "bin" / "python"
+    elif "/" not in explicit:
+        path = Path(shutil.which(explicit) or explicit)
+    found = probe(path.absolute(), "--python")
+    if found is None:
+        raise UsageError(f"{explicit} is not a Python interpreter that runs", "give the path of python to --python")
+    return found
+
+
+def _places(file: Path) -> Iterator[tuple[Path, str]]:
+    for folder in file.parents:
+        for name in (".venv", "venv"):
+            if _ours(folder / name):
+                yield folder / name / "bin" / "python", f"{name} of {folder}"
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable]) / "bin" / "python", variable
+    yield Path(sys.executable), "the interpreter of kernel-assistant"
+    for name in ("python3", "python"):
+        found = shutil.which(name)
+        if found:
+            yield Path(found), "PATH"
+
+
+def _ours(folder: Path) -> bool:
+    """True for a folder of this user or root: a stranger's `.venv` in a shared parent such as /tmp must not run."""
+    try:
+        return folder.stat().st_uid in (os.getuid(), 0)
+    except OSError:
+        return False
+
+
+def _check(found: Interpreter) -> Interpreter:
+    """Refuse what the worker cannot run on."""
+    if _numbers(found.version) < MINIMUM_PYTHON:
+        raise MissingError(
+            f"{found.path} is Python {found.version}, the worker needs 3.10 or newer", "name another one: --python PATH"
+        )
+    if found.torch_version is None:
+        raise MissingError(
+            f"{found.path} has no torch", f"install it there ({found.path} -m pip install torch) or use --python PATH"
+        )
+    if _numbers(found.torch_version) < MINIMUM_TORCH:
+        raise MissingError(
+            f"{found.path} has torch {found.torch_version}, 2.9 or newer is needed",
+            f"upgrade it there ({found.path} -m pip install -U torch) or name another Python: --python PATH",
+        )
+    return found
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    """(major, minor) of a version such as "2.13.0+cpu" or "2.14.0a0"."""
+    major, _, rest = version.partition(".")
+    return int(major), int("".join(c for c in rest.partition(".")[0] if c.isdigit()) or 0)

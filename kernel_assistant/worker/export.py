@@ -1,0 +1,109 @@
+"""`torch.export` → OpGraph: which dimensions are free, and which of several ways of exporting works."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram, ShapesCollection
+from torch.utils import _pytree as pytree
+
+from .graph_writer import GraphWriter
+
+#: Free dimensions of each tensor leaf of (args, kwargs), in order.
+Free = Sequence[frozenset[int]]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An exported module.
+
+    `graph` is an OpGraph as builtins. `input_specs` has every tensor input of the user, used or not, `out_specs`
+    every tensor output (both TensorSpecs as builtins). `constants` maps graph names to ("param" | "buffer", dotted
+    path, tensor if it is neither a parameter nor a buffer of the module). `ranges` are the sizes for which the trace
+    holds, None for no upper bound.
+    """
+
+    graph: dict[str, Any]
+    input_specs: list[dict[str, Any]]
+    out_specs: list[dict[str, Any]]
+    constants: dict[str, tuple[str, str, torch.Tensor | None]]
+    ranges: dict[str, tuple[int, int | None]]
+    program: ExportedProgram
+
+
+def export_graph(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The OpGraph of `model` as builtins, with dimension 0 of its tensor inputs free where the model allows it."""
+    return trace(model, args, kwargs).graph
+
+
+def trace(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Free | None = None) -> Traced:
+    """Export with free dimensions; without any where the module or our expressions cannot have them.
+
+    Raises what the user's forward or torch.export raises, InexpressibleError where no graph can say what the module
+    does, or TaskError. The module keeps its attributes: its structure is copied for tracing, its tensors are shared.
+    """
+    free = default_free(args, kwargs) if free is None else free
+    if any(free):
+        # Whatever stops the export with free sizes (also the user's own checks of sizes), fixed ones may go through;
+        # if they do not, that second failure is the one to tell.
+        with contextlib.suppress(Exception):
+            return _trace_once(model, args, kwargs, free)
+    return _trace_once(model, args, kwargs, [frozenset()] * len(free))
+
+
+def default_free(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Free:
+    """Dimension 0 of every tensor, unless its size is 0 or 1: torch.export takes those as fixed."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    return [frozenset({0} if tensor.dim() and tensor.shape[0] > 1 else ()) for tensor in tensors]
+
+
+def _trace_once(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Free) -> Traced:
+    # New tensor objects over the same memory: one tensor given twice would be one input of the program.
+    args, kwargs = pytree.tree_map(_alias, (args, kwargs))
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    model = _structure_copy(model)
+    shapes: Any = ShapesCollection()  # type: ignore[no-untyped-call]
+    for tensor, dims in zip(tensors, free, strict=True):
+        if dims:
+            shapes[tensor] = dict.fromkeys(sorted(dims), Dim.AUTO)
+    dynamic = shapes.dynamic_shapes(model, args, kwargs) if any(free) else None
+    # With gradients on, a module that switches them off inside would be exported as nested regions.
+    with _silence(), torch.no_grad():
+        program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
+        program = program.run_decompositions({})
+    writer = GraphWriter(program, tensors)
+    graph = writer.write()
+    return Traced(graph, writer.input_specs, writer.out_specs, writer.constants, writer.ranges, program)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Torch logs and warns about what the caller raises or does not need."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _alias(leaf: Any) -> Any:
+    return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _structure_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """A deep copy that shares every parameter and buffer, so that tracing leaves no fake tensor in the original."""
+    shared = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
+    try:
+        return copy.deepcopy(model, shared)
+    except Exception:  # noqa: BLE001 - deepcopy runs the user's __deepcopy__ and __reduce__; the original will do
+        return model

@@ -1,0 +1,91 @@
+"""Sizes that were not declared and at which a candidate can fairly be asked to work."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from .export import Traced
+from .inputs import Args, Kwargs
+from .symbols import evaluate_size
+
+#: Agreement of graph and module, relative to the largest value: the two run the same operators.
+_TOLERANCE = 1e-3
+
+
+def held_out_dims(
+    model: torch.nn.Module, traced: Traced, make: Callable[[dict[str, int]], tuple[Args, Kwargs]]
+) -> list[dict[str, int]]:
+    """Dimensions at 1, at an odd size and at 1.5 times the base, those at which module and graph agree.
+
+    The module may refuse a size, and the graph (taken at the base sizes) may not hold for it: a branch on a size, a
+    batch that must be even. `make` gives inputs for dimensions.
+    """
+    return [dims for dims in _proposals(traced) if _agrees(model, traced, make, dims)]
+
+
+def _proposals(traced: Traced) -> Iterator[dict[str, int]]:
+    base: dict[str, int] = traced.graph["dims"]
+    rules: list[Callable[[int], int]] = [lambda size: 1, _odd, lambda size: size + (size + 1) // 2]
+    seen = [base]
+    for rule in rules:
+        dims = {name: rule(size) for name, size in base.items()}
+        if dims not in seen and all(_within(size, *traced.ranges[name]) for name, size in dims.items()):
+            seen.append(dims)
+            yield dims
+
+
+def _odd(size: int) -> int:
+    """An odd size of about three quarters of `size`, at least 3."""
+    return max(3, (3 * size // 4) | 1)
+
+
+def _within(size: int, lowest: int, highest: int | None) -> bool:
+    return size >= lowest and (highest is None or size <= highest)
+
+
+def _agrees(
+    model: torch.nn.Module,
+    traced: Traced,
+    make: Callable[[dict[str, int]], tuple[Args, Kwargs]],
+    dims: dict[str, int],
+) -> bool:
+    # A size that the module refuses is no failure of anybody's, whatever it raises.
+    with contextlib.suppress(Exception), torch.no_grad():
+        args, kwargs = make(dims)
+        wanted = [leaf for leaf in pytree.tree_leaves(model(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+        got = _run_graph(model, traced, args, kwargs)
+        shapes = [[evaluate_size(size, dims) for size in spec["shape"]] for spec in traced.out_specs]
+        return shapes == [list(tensor.shape) for tensor in wanted] and all(map(_near, got, wanted))
+    return False
+
+
+def _run_graph(model: torch.nn.Module, traced: Traced, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
+    """Run the exported operators without the guards around them (which refuse size 1 in any case)."""
+    program = traced.program
+    held: dict[str, Any] = {
+        **program.constants,
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+    leaves = iter(pytree.tree_leaves((args, kwargs)))
+    values = [
+        next(leaves) if spec.kind == InputKind.USER_INPUT else held[str(spec.target)]
+        for spec in program.graph_signature.input_specs
+    ]
+    result = torch.fx.Interpreter(program.graph_module).run(*values)
+    return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+def _near(got: torch.Tensor, wanted: torch.Tensor) -> bool:
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return False
+    if not wanted.is_floating_point():
+        return torch.equal(got, wanted)
+    scale = float(wanted[wanted.isfinite()].abs().amax()) if bool(wanted.isfinite().any()) else 1.0
+    return torch.allclose(got, wanted, rtol=_TOLERANCE, atol=_TOLERANCE * scale, equal_nan=True)

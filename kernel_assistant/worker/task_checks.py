@@ -1,0 +1,163 @@
+"""What a module must be for its kernels to be judged: calls that repeat, change nothing, and give tensors."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .export import Traced
+from .inputs import DTYPES
+from .memory import available_bytes
+from .symbols import evaluate_size
+from .worker_errors import TaskError
+
+#: Largest difference of two runs on equal inputs, relative to the largest value of the output.
+REPEAT_TOLERANCE = 1e-6
+
+_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
+
+
+def check_signature(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise forward_failed if the declared inputs do not fit `forward`."""
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TaskError(
+            "forward_failed",
+            f"{type(model).__name__}.forward{signature} does not take the declared inputs: {error}",
+            "declare as many inputs as forward takes; keyword arguments go into kwargs={...}",
+        ) from error
+
+
+def tensor_outputs(result: Any, name: str) -> tuple[torch.Tensor, ...]:
+    """The tensors of a module's result in pytree order; None is passed over. Raises unsupported_output."""
+    leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            what = f"a {type(leaf).__name__}"
+        elif leaf.layout != torch.strided or leaf.dtype not in DTYPES:
+            what = f"a {leaf.layout} tensor of {leaf.dtype}"
+        else:
+            continue
+        raise TaskError(
+            "unsupported_output",
+            f"{name}.forward returns {what}",
+            "return dense tensors (in tuples, lists or dicts), move the rest out of forward",
+        )
+    if not leaves:
+        raise TaskError("unsupported_output", f"{name}.forward returns no tensor", "return the result from forward")
+    return tuple(leaves)
+
+
+class Unchanged:
+    """Remembers tensors; `changed()` are the positions of those that were written to since."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.tensors = list(tensors)
+        self.versions = [tensor._version for tensor in self.tensors]
+        # Version counters miss writes through `.data` or numpy; copies see them, where there is room for copies.
+        total = sum(tensor.nbytes for tensor in self.tensors)
+        room = available_bytes(str(self.tensors[0].device)) if self.tensors else 0
+        self.copies = [tensor.clone() for tensor in self.tensors] if 4 * total < room else None
+
+    def changed(self) -> list[int]:
+        return [
+            index
+            for index, tensor in enumerate(self.tensors)
+            if tensor._version != self.versions[index]
+            or (self.copies is not None and not same(tensor, self.copies[index]))
+        ]
+
+
+def check_inputs_unchanged(watch: Unchanged, name: str) -> None:
+    """Raise mutates_inputs if the call wrote to an input."""
+    changed = watch.changed()
+    if changed:
+        raise TaskError(
+            "mutates_inputs",
+            f"{name}.forward changes its input tensor {changed[0]} (counted from 0) in place",
+            "work on a copy: x = x.clone() at the start of forward, or use operators without a trailing underscore",
+        )
+
+
+def held_state(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
+    """Identity and version of every parameter and buffer."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: (id(tensor), tensor._version) for name, tensor in named}
+
+
+def check_state_unchanged(before: dict[str, tuple[int, int]], model: torch.nn.Module) -> None:
+    """Raise mutates_inputs if a call changed a parameter or a buffer."""
+    after = held_state(model)
+    changed = [name for name in after if before.get(name) != after[name]]
+    if changed:
+        raise TaskError(
+            "mutates_inputs",
+            f"{type(model).__name__}.forward changes its own {changed[0]}",
+            "evaluate it in a mode that changes nothing (eval), or move the update out of forward",
+        )
+
+
+def check_repeats(
+    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], name: str, traced: Traced | None
+) -> bool:
+    """True if two runs gave equal bits, False if they are within REPEAT_TOLERANCE, else nondeterministic is raised."""
+    pairs = list(zip(first, second, strict=True)) if len(first) == len(second) else []
+    if pairs and all(same(one, other) for one, other in pairs):
+        return True
+    if pairs and all(_close(one, other) for one, other in pairs):
+        return False
+    random = _random_operators(traced)
+    cause = f" (it draws random numbers: {', '.join(random)})" if random else ""
+    raise TaskError(
+        "nondeterministic",
+        f"{name}.forward gives different results for the same inputs{cause}",
+        "switch randomness off in eval mode, e.g. F.dropout(x, training=self.training), or pass the noise as an input",
+    )
+
+
+def traceback_text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal dtype, shape and values, NaN equal to NaN."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def largest_value_bytes(traced: Traced) -> int:
+    """Bytes of the largest value that the graph makes, at its base sizes."""
+    dims = traced.graph["dims"]
+    return max((spec_bytes(node["spec"], dims) for node in traced.graph["nodes"]), default=0)
+
+
+def spec_bytes(spec: dict[str, Any], dims: dict[str, int]) -> int:
+    total = _BYTES[spec["dtype"]]
+    for size in spec["shape"]:
+        total *= evaluate_size(size, dims)
+    return total
+
+
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape or not one.is_floating_point():
+        return False
+    if not torch.equal(one.isfinite(), other.isfinite()):
+        return False
+    finite = one.isfinite()
+    one, other = one[finite].double(), other[finite].double()
+    return bool((one - other).abs().max() <= REPEAT_TOLERANCE * one.abs().max()) if one.numel() else True
+
+
+def _random_operators(traced: Traced | None) -> list[str]:
+    nodes = traced.program.graph.nodes if traced else []
+    tag = torch.Tag.nondeterministic_seeded
+    names = [str(node.target).split(".")[1] for node in nodes if tag in getattr(node.target, "tags", ())]
+    return list(dict.fromkeys(names))
