@@ -1,0 +1,160 @@
+"""Applies the result of a job to the user's file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from kernel_assistant.apply.diff import unified_diff
+from kernel_assistant.apply.edit import IMPORT_LINE, Edit, decorator_line, has_import, plan_edit
+from kernel_assistant.apply.files import check_source, digest, read_bytes, write_atomically
+from kernel_assistant.apply.package import (
+    MANIFEST,
+    Files,
+    Manifest,
+    changed_files,
+    class_files,
+    manifest_bytes,
+    package_name,
+    read_manifest,
+    runtime_files,
+)
+from kernel_assistant.apply.provenance import Options
+from kernel_assistant.apply.result import Result, read_result
+from kernel_assistant.apply.takeback import decorated_classes, take_back
+from kernel_assistant.apply.text import SourceText, decode_source, parse
+from kernel_assistant.apply.undo import remove_files
+from kernel_assistant.errors import KernelAssistantError, UsageError
+from kernel_assistant.worker.applied.fingerprint import fingerprint
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was done, or would be (`dry_run`). `files` are all files of the class and the loader, in the package."""
+
+    source: Path
+    package: Path
+    class_name: str
+    edit: Edit
+    diff: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Change:
+    path: Path
+    folder: Path
+    source: SourceText
+    text: str
+    files: Files
+    manifest: Manifest
+    edit: Edit
+
+
+def apply_result(
+    result_dir: Path | str, source_path: Path | str, *, dry_run: bool = False, options: Options | None = None
+) -> Applied:
+    """Write `STEM_kernels/` beside `source_path` and put the import and the decorator into it.
+
+    The package is written first, so that the file never names kernels that are not there. Applying to a class that
+    has kernels already replaces them. Raises UsageError, with everything as it was, where that cannot be done.
+    """
+    change = _plan(read_result(Path(result_dir)), Path(source_path).absolute(), options or Options())
+    class_name = next(reversed(change.manifest.edits))
+    applied = Applied(
+        source=change.path,
+        package=change.folder,
+        class_name=class_name,
+        edit=change.edit,
+        diff=unified_diff(change.source.text, change.text, change.path.name),
+        files=tuple(sorted(change.files)),
+    )
+    if not dry_run:
+        _write(change)
+    return applied
+
+
+def _plan(result: Result, path: Path, options: Options) -> _Change:
+    check_source(path)
+    folder = path.parent / package_name(path.stem)
+    class_name = result.task.class_name
+    data = read_bytes(path)
+    source = decode_source(data, path.name)
+    known = read_manifest(folder)
+    _check_unchanged(result, source.text, path.name)
+    _check_package(folder, known, class_name)
+    bare = take_back(source.text, class_name, Edit(hunks=()), None)
+    edit = plan_edit(bare, class_name, IMPORT_LINE, decorator_line(path.stem, class_name), name=path.name)
+    present = class_name in decorated_classes(source.text)
+    text = source.text if present else edit.apply(source.text)
+    files = {**runtime_files(), **class_files(result, options, tool_version())}
+    manifest = _manifest(path, source, text, files, edit, class_name, known)
+    return _Change(path, folder, source, text, files, manifest, edit)
+
+
+def _manifest(
+    path: Path, source: SourceText, text: str, files: Files, edit: Edit, class_name: str, known: Manifest | None
+) -> Manifest:
+    edits = {name: one for name, one in (known.edits if known else {}).items() if name != class_name}
+    edits[class_name] = edit
+    own_import = known.own_import if known else _own_import(source.text, class_name, path.name)
+    bare = text
+    for name, one in edits.items():
+        bare = take_back(bare, name, one, IMPORT_LINE if own_import else None)
+    old = {} if known is None else {k: v for k, v in known.files.items() if k.partition("/")[0] in edits}
+    kept = {name: known_digest for name, known_digest in old.items() if not name.startswith(f"{class_name}/")}
+    return Manifest(
+        source=path.name,
+        before=digest(source.encode(bare)),
+        after=digest(source.encode(text)),
+        own_import=own_import,
+        edits=edits,
+        files={**kept, **{name: digest(data) for name, data in files.items()}},
+    )
+
+
+def _own_import(text: str, class_name: str, name: str) -> bool:
+    """False where the user's file has this very import for a purpose of its own."""
+    return class_name in decorated_classes(text) or not has_import(parse(text, name), IMPORT_LINE)
+
+
+def _check_unchanged(result: Result, text: str, name: str) -> None:
+    class_name = result.task.class_name
+    parse(text, name)
+    now, then = (fingerprint(one, class_name) for one in (text, result.task.content))
+    if now and now != then:
+        raise UsageError(f"{class_name} in {name} has changed since the job", "optimize it again")
+
+
+def _check_package(folder: Path, known: Manifest | None, class_name: str) -> None:
+    if known is None:
+        return
+    changed = changed_files(folder, known, class_name)
+    if changed:
+        raise UsageError(
+            f"{folder.name}/{changed[0]} was changed by hand and would be overwritten", "move it away, or undo first"
+        )
+
+
+def _write(change: _Change) -> None:
+    old = read_manifest(change.folder)
+    try:
+        for name, data in change.files.items():
+            write_atomically(change.folder / name, data)
+        write_atomically(change.folder / MANIFEST, manifest_bytes(change.manifest))
+        if change.text != change.source.text:
+            write_atomically(change.path, change.source.encode(change.text))
+    except KernelAssistantError:
+        if old is None:
+            remove_files(change.folder, [*change.files, MANIFEST])
+        raise
+    if old is not None:
+        remove_files(change.folder, [name for name in old.files if name not in change.manifest.files])
+
+
+def tool_version() -> str:
+    try:
+        return version("kernel-assistant")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,21 @@
+"""What applying or undoing changes, for people."""
+
+from __future__ import annotations
+
+import difflib
+
+from kernel_assistant.apply.text import split_lines
+
+_NO_END = "\\ No newline at end of file\n"
+
+
+def unified_diff(before: str, after: str, name: str) -> str:
+    """Unified diff of one file with three lines of context, "" where nothing changes. Line ends are shown as LF."""
+    old, new = (split_lines(text) for text in (before, after))
+    lines = difflib.unified_diff(old, new, f"a/{name}", f"b/{name}")
+    return "".join(_shown(line) for line in lines)
+
+
+def _shown(line: str) -> str:
+    body = line.rstrip("\r\n")
+    return body + "\n" if body != line else body + "\n" + _NO_END

@@ -1,0 +1,96 @@
+"""`provenance.json`: where the kernels of a class come from, what was measured, what the guard has to check."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kernel_assistant.apply.result import Result
+from kernel_assistant.records import to_builtins
+from kernel_assistant.worker.applied.fingerprint import fingerprint
+
+SCHEMA = "kernel-assistant/applied/1"
+
+#: Kernels may use the widest loads there are, so inputs have to lie as torch allocates them.
+ALIGNMENT = {"cpu": 64, "cuda": 16}
+#: Products of sizes in kernels may be 32-bit; nothing larger was verified.
+MAX_ELEMENTS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What timing the applied form found.
+
+    Below `min_elements` (of the largest input) the original runs. `compiled_parent` and `exported` say which of
+    "kernel" and "original" is used inside a compiled parent and in an exported program.
+    """
+
+    min_elements: int = 0
+    compiled_parent: str = "kernel"
+    exported: str = "original"
+
+
+def provenance(result: Result, options: Options, tool: str, now: datetime | None = None) -> dict[str, Any]:
+    """The document for one class. `tool` is this tool's version."""
+    task, candidate = result.task, result.candidate.hash()
+    return {
+        "schema": SCHEMA,
+        "class": task.class_name,
+        "candidate": candidate,
+        "operator": operator_name(task.class_name, candidate),
+        "origin": result.candidate.origin,
+        "schedule": result.plan.schedule,
+        "target": result.plan.target,
+        "device": to_builtins(result.device),
+        "versions": {"kernel-assistant": tool, **result.facts.get("versions", {})},
+        "date": (now or datetime.now(UTC)).isoformat(timespec="seconds"),
+        "numbers": _numbers(result),
+        "guard": _guard(result, options),
+    }
+
+
+def operator_name(class_name: str, candidate: str) -> str:
+    """Name of the torch operator: the same candidate has the same name on every machine."""
+    plain = re.sub(r"[^a-z0-9_]", "", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()).strip("_")
+    return f"{plain or 'module'}_{candidate}"
+
+
+def _numbers(result: Result) -> dict[str, Any]:
+    evaluation = result.evaluation
+    return {
+        "timing": to_builtins(evaluation.timing),
+        "accuracy": to_builtins(evaluation.accuracy),
+        "precision": evaluation.precision,
+        "numerics": result.task.numerics.value,
+    }
+
+
+def _guard(result: Result, options: Options) -> dict[str, Any]:
+    graph, facts, accuracy = result.graph, result.facts, result.evaluation.accuracy
+    users = [value.name for value in graph.inputs if value.kind == "input"]
+    return {
+        "inputs": to_builtins(graph.inputs),
+        "outputs": [to_builtins(graph.spec(name)) for name in graph.outputs],
+        "call": facts.get("call") or _plain_call(users, len(graph.outputs)),
+        "attributes": facts["attributes"],
+        "fingerprint": fingerprint(result.task.content, result.task.class_name),
+        "cpu_flags": facts.get("cpu_flags", []),
+        "alignment": ALIGNMENT[result.plan.target],
+        "min_elements": options.min_elements,
+        "max_elements": MAX_ELEMENTS,
+        "compiled_parent": options.compiled_parent,
+        "exported": options.exported,
+        "bit_reproducible": accuracy is None or accuracy.bit_reproducible,
+    }
+
+
+def _plain_call(users: list[str], outputs: int) -> dict[str, Any]:
+    """Positional tensors in, one tensor or a tuple of tensors out."""
+    found = [{"output": index} for index in range(outputs)]
+    return {
+        "args": [{"input": name} for name in users],
+        "kwargs": {},
+        "result": found[0] if outputs == 1 else {"tuple": found},
+    }

@@ -1,0 +1,95 @@
+"""Reads the folder in which a job left its best candidate."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import Candidate, Evaluation, KernelTask, OpGraph, Plan, decode
+from kernel_assistant.targets.base import DeviceFacts
+
+T = TypeVar("T")
+
+_BINARY = re.compile(r"kernels\.[A-Za-z0-9_.-]+\.(so|cubin)")
+
+
+@dataclass(frozen=True)
+class Result:
+    """`binaries` maps `kernels.ARCH.so` or `kernels.ARCH.cubin` to its bytes.
+
+    `facts` is what the worker said of the opened task: `attributes`, `call` (worker/applied says what they are),
+    `versions` and, for the CPU, `cpu_flags`, the processor features that the compiler was allowed to use beyond the
+    architecture's level.
+    """
+
+    task: KernelTask
+    graph: OpGraph
+    candidate: Candidate
+    evaluation: Evaluation
+    device: DeviceFacts
+    binaries: dict[str, bytes]
+    facts: dict[str, Any]
+
+    @property
+    def plan(self) -> Plan:
+        return self.candidate.plan
+
+
+def read_result(folder: Path) -> Result:
+    """Read and check a result. Raises UsageError naming the file that is missing or malformed."""
+    plan = _record(folder, "plan.json", Plan)
+    result = Result(
+        task=_record(folder, "task.json", KernelTask),
+        graph=_record(folder, "graph.json", OpGraph),
+        candidate=Candidate(plan=plan, sources=_sources(folder)),
+        evaluation=_record(folder, "evaluation.json", Evaluation),
+        device=_record(folder, "device.json", DeviceFacts),
+        binaries=_binaries(folder),
+        facts=_facts(folder),
+    )
+    _check(result)
+    return result
+
+
+def _record(folder: Path, name: str, kind: type[T]) -> T:
+    return decode(_bytes(folder / name), kind)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"the result lacks {path.name}: {error.strerror}", "run the job again") from error
+
+
+def _sources(folder: Path) -> dict[str, str]:
+    return {path.name: _bytes(path).decode() for path in sorted((folder / "sources").glob("*")) if path.is_file()}
+
+
+def _binaries(folder: Path) -> dict[str, bytes]:
+    return {path.name: _bytes(path) for path in sorted((folder / "binaries").glob("kernels.*"))}
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    facts = json.loads(_bytes(folder / "facts.json"))
+    if not isinstance(facts, dict) or not isinstance(facts.get("attributes"), dict):
+        raise UsageError("the result's facts.json lacks the module's attributes", "run the job again")
+    return facts
+
+
+def _check(result: Result) -> None:
+    if not result.evaluation.correct:
+        raise UsageError("the candidate was not verified as correct", "run the job again")
+    if not result.binaries:
+        raise UsageError("the result has no binaries", "run the job again")
+    odd = [name for name in result.binaries if not _BINARY.fullmatch(name)]
+    if odd:
+        raise UsageError(f"{odd[0]} is not named like a binary", "want kernels.ARCH.so or kernels.ARCH.cubin")
+    if result.plan.residual:
+        raise UsageError("the candidate leaves PyTorch calls in place, which cannot be applied", "export it instead")
+    if not any(value.kind == "input" for value in result.graph.inputs):
+        raise UsageError("the module takes no tensors", "there is nothing to guard, so nothing is applied")

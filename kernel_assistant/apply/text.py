@@ -1,0 +1,62 @@
+"""A Python file as text whose bytes can be had back exactly: byte order mark, encoding line, line ends, last line."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import io
+import re
+import tokenize
+from dataclasses import dataclass
+
+from kernel_assistant.errors import UsageError
+
+#: Line ends as Python's own tokenizer sees them; `str.splitlines` splits at more.
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """`text` without byte order mark. `encode` is the inverse of `decode_source`."""
+
+    text: str
+    encoding: str
+    mark: bool
+
+    def encode(self, text: str) -> bytes:
+        """Bytes of a changed text in the file's own encoding. Raises UsageError where a character does not fit."""
+        try:
+            return (codecs.BOM_UTF8 if self.mark else b"") + text.encode(self.encoding)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the file's encoding {self.encoding} lacks a character: {error}", "use UTF-8") from error
+
+
+def decode_source(data: bytes, name: str) -> SourceText:
+    """Decode by byte order mark or encoding line, UTF-8 otherwise. Raises UsageError where that fails."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        mark = data.startswith(codecs.BOM_UTF8)
+        encoding = "utf-8" if encoding == "utf-8-sig" else encoding
+        return SourceText(data[3 if mark else 0 :].decode(encoding), encoding, mark)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        raise UsageError(f"{name} cannot be decoded: {error}", "save it as UTF-8") from error
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with their ends: `"".join` gives the text back."""
+    return _LINE.findall(text)
+
+
+def line_end(line: str, default: str = "\n") -> str:
+    """The end of a line: CRLF, LF or CR, `default` where it has none."""
+    return line[len(line.rstrip("\r\n")) :] or default
+
+
+def parse(text: str, name: str) -> ast.Module:
+    """Syntax tree, with line numbers that index `split_lines`. Raises UsageError on a syntax error."""
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise UsageError(f"{name}:{error.lineno}: {error.msg}", "mend the syntax error first") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not a Python file: {error}", "name a Python source file") from error

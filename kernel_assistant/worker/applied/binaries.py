@@ -1,0 +1,114 @@
+"""Picks and loads the prebuilt binary for a device. Never compiles."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+
+import torch
+
+from ..runner.cuda_driver import Driver
+from ..runner.executor import CpuModule, CudaModule
+from .locks import ForkSafeLock
+
+#: What each instruction set level needs of the processor (x86-64 psABI, levels 3 and 4).
+_AVX2 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+LEVELS: dict[str, set[str]] = {
+    "x86-64": set(),
+    "x86-64-avx2": _AVX2,
+    "x86-64-avx512": _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+
+_lock = ForkSafeLock()
+_drivers: dict[int, Driver] = {}
+
+
+class NoBinary(OSError):
+    """No binary of the package runs on the device."""
+
+
+class Binaries:
+    """The binaries `kernels.ARCH.so` or `kernels.ARCH.cubin` of one folder, loaded once per device."""
+
+    def __init__(self, folder: str, target: str, cpu_flags: list[str]) -> None:
+        self.folder = folder
+        self.cpu_flags = set(cpu_flags)
+        self._suffix = ".cubin" if target == "cuda" else ".so"
+        self._modules: dict[int, CpuModule | CudaModule] = {}
+
+    def module(self, device: torch.device) -> CpuModule | CudaModule:
+        """The loaded binary for `device`. Raises OSError where none fits or it cannot be loaded."""
+        index = device.index if device.index is not None else 0
+        with _lock:
+            if index not in self._modules:
+                self._modules[index] = self._load(device)
+            return self._modules[index]
+
+    def is_loaded(self, device: torch.device) -> bool:
+        return (device.index or 0) in self._modules
+
+    def _load(self, device: torch.device) -> CpuModule | CudaModule:
+        path = os.path.join(self.folder, f"kernels.{self._pick(device)}{self._suffix}")
+        if device.type == "cpu":
+            return CpuModule(path)
+        with open(path, "rb") as image:
+            return CudaModule(driver(device.index), image.read())
+
+    def _pick(self, device: torch.device) -> str:
+        names = sorted(os.listdir(self.folder), reverse=True)
+        archs = [n[len("kernels.") : -len(self._suffix)] for n in names if re.fullmatch(r"kernels\..+", n)]
+        archs = [arch for arch, name in zip(archs, names, strict=False) if f"kernels.{arch}{self._suffix}" in names]
+        fits = [arch for arch in archs if self._runs(arch, device)]
+        if not fits:
+            raise NoBinary(f"no binary for {describe(device)}, only for {', '.join(archs) or 'nothing'}")
+        return max(fits, key=_rank)
+
+    def _runs(self, arch: str, device: torch.device) -> bool:
+        if device.type == "cuda":
+            return _cubin_runs(arch, torch.cuda.get_device_capability(device))
+        if arch not in LEVELS:
+            return arch == platform.machine()
+        return platform.machine() in ("x86_64", "AMD64") and LEVELS[arch] | self.cpu_flags <= processor_flags()
+
+
+def driver(index: int) -> Driver:
+    """The driver with the primary context of a device; torch uses the same context."""
+    if index not in _drivers:
+        _drivers[index] = Driver(index)
+    return _drivers[index]
+
+
+def describe(device: torch.device) -> str:
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        return f"sm_{major}{minor} ({torch.cuda.get_device_name(device)})"
+    return f"this {platform.machine()} processor"
+
+
+def processor_flags() -> set[str]:
+    """Feature flags of the first processor as Linux names them; empty where they cannot be read."""
+    if not _flags:
+        try:
+            with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+                found = next((line for line in lines if line.startswith(("flags", "Features"))), ":")
+        except OSError:
+            found = ":"
+        _flags.append(set(found.partition(":")[2].split()))
+    return _flags[0]
+
+
+_flags: list[set[str]] = []
+
+
+def _cubin_runs(arch: str, capability: tuple[int, int]) -> bool:
+    """A cubin runs on its own major version from its minor version on; with a suffix ("sm_90a") on its own only."""
+    match = re.fullmatch(r"sm_(\d+)(\d)([a-z]?)", arch)
+    if match is None:
+        return False
+    major, minor = int(match[1]), int(match[2])
+    return capability == (major, minor) if match[3] else capability[0] == major and capability[1] >= minor
+
+
+def _rank(arch: str) -> tuple[int, str]:
+    return (list(LEVELS).index(arch) if arch in LEVELS else 0, arch)

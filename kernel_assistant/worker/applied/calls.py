@@ -1,0 +1,151 @@
+"""How a call carries its tensors: from arguments to a flat list of inputs, from a list of outputs to the result.
+
+A tree is `{"input": name}`, `{"const": frozen}`, `{"tuple": [...]}`, `{"list": [...]}` or `{"dict": {...}}`; in
+a result `{"output": index}` stands for a tensor and `{"value": ...}` for a plain value.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .attributes import freeze
+
+Tree = dict[str, Any]
+Steps = list[tuple[int | str, Tree]]
+
+
+class CallPattern:
+    """The verified call `{"args": [tree], "kwargs": {name: tree}}` of `forward`, in any form that binds alike."""
+
+    def __init__(self, forward: Callable[..., Any], call: dict[str, Any], inputs: list[str]) -> None:
+        self._signature = inspect.signature(forward)
+        self._inputs = inputs
+        self._expected = self._bind(call["args"], call.get("kwargs", {}))
+        self._forms: dict[object, Steps | None] = {}
+        plain = [tree.get("input") for tree in call["args"]]
+        #: Number of positional arguments that are the inputs themselves, in order; -1 where it is not so simple.
+        self.simple = len(plain) if plain == inputs and not call.get("kwargs") else -1
+
+    def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """The inputs in order, or None where the call is of another form or has other plain values."""
+        if not kwargs and len(args) == self.simple:
+            return args
+        form = (len(args), *kwargs)
+        if form not in self._forms:
+            self._forms[form] = self._steps(len(args), list(kwargs))
+        steps = self._forms[form]
+        found: dict[str, Any] = {}
+        if steps is None:
+            return None
+        for source, tree in steps:
+            value = args[source] if isinstance(source, int) else kwargs[source]
+            if not _gather(value, tree, found):
+                return None
+        return tuple(found[name] for name in self._inputs)
+
+    def _bind(self, args: Any, kwargs: Any) -> dict[str, Any] | None:
+        """Parameter → value, `*args` and `**kwargs` spread out under the names "*0", "*1" and their own."""
+        try:
+            bound = self._signature.bind(None, *args, **kwargs)
+        except TypeError:
+            return None
+        found: dict[str, Any] = {}
+        for parameter in list(self._signature.parameters.values())[1:]:
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                found.update((f"*{i}", value) for i, value in enumerate(bound.arguments.get(parameter.name, ())))
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                found.update(bound.arguments.get(parameter.name, {}))
+            elif parameter.name in bound.arguments:
+                found[parameter.name] = bound.arguments[parameter.name]
+            else:
+                found[parameter.name] = {"const": freeze(parameter.default)}
+        return found
+
+    def _steps(self, count: int, keywords: list[str]) -> Steps | None:
+        """Where each verified value is found in a call of `count` positional arguments and these keywords."""
+        places = self._bind(range(count), {name: name for name in keywords})
+        if places is None or self._expected is None or places.keys() != self._expected.keys():
+            return None
+        steps: Steps = []
+        for name, tree in self._expected.items():
+            place = places[name]
+            if not isinstance(place, dict):
+                steps.append((place, tree))
+            elif place != tree:
+                return None
+        return steps
+
+
+def _gather(value: Any, tree: Tree, found: dict[str, Any]) -> bool:
+    if "input" in tree:
+        found[tree["input"]] = value
+        return True
+    if "const" in tree:
+        return freeze(value) == str(tree["const"])
+    if "dict" in tree:
+        items: dict[str, Tree] = tree["dict"]
+        if type(value) is not dict or list(value) != list(items):
+            return False
+        return all(_gather(value[key], item, found) for key, item in items.items())
+    kind, items_ = ("tuple", tree["tuple"]) if "tuple" in tree else ("list", tree["list"])
+    if type(value).__name__ != kind or len(value) != len(items_):
+        return False
+    return all(_gather(one, item, found) for one, item in zip(value, items_, strict=True))
+
+
+def result_builder(tree: Tree) -> Callable[[Any], Any]:
+    """A function from the sequence of outputs to what `forward` returns."""
+    if tree == {"output": 0}:
+        return _first
+    return lambda outputs: _build(outputs, tree)
+
+
+def _first(outputs: Any) -> Any:
+    return outputs[0]
+
+
+def _build(outputs: Any, tree: Tree) -> Any:
+    if "output" in tree:
+        return outputs[tree["output"]]
+    if "value" in tree:
+        return tree["value"]
+    if "dict" in tree:
+        return {key: _build(outputs, item) for key, item in tree["dict"].items()}
+    items = [_build(outputs, item) for item in tree["tuple" if "tuple" in tree else "list"]]
+    return tuple(items) if "tuple" in tree else items
+
+
+def describe_call(
+    args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, inputs: list[str], outputs: int
+) -> dict[str, Any]:
+    """The tree form of a call that was made. `inputs` names its tensors in order, keywords last.
+
+    Raises ValueError where the number of tensors differs or a container is of another kind.
+    """
+    names = iter(inputs)
+    tree = _describe((args, kwargs), lambda: {"input": next(names)}, lambda value: {"const": freeze(value)})
+    indices = iter(range(outputs))
+    built = _describe(result, lambda: {"output": next(indices)}, lambda value: {"value": value})
+    if next(names, None) is not None or next(indices, None) is not None:
+        raise ValueError("more names than tensors")
+    positional, keywords = tree["tuple"]
+    return {"args": positional["tuple"], "kwargs": keywords["dict"], "result": built}
+
+
+def _describe(value: Any, tensor: Callable[[], Tree], plain: Callable[[Any], Tree]) -> Tree:
+    if isinstance(value, torch.Tensor):
+        try:
+            return tensor()
+        except StopIteration as error:
+            raise ValueError("more tensors than names") from error
+    if type(value) is dict:
+        return {"dict": {key: _describe(item, tensor, plain) for key, item in value.items()}}
+    if type(value) in (tuple, list):
+        return {type(value).__name__: [_describe(item, tensor, plain) for item in value]}
+    if isinstance(value, (tuple, list, dict)):
+        raise ValueError(f"a {type(value).__qualname__} is neither a tuple, a list nor a dict")
+    return plain(value)

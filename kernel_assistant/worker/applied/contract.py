@@ -1,0 +1,84 @@
+"""What was verified, read from the files of a class: `plan.json` and `provenance.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+SCHEMA = "kernel-assistant/applied/1"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """`inputs` are the user's tensors and then the parameters and buffers that the kernels read, as graph values;
+    `order` says which of them the plan's inputs are. `paths` are the dotted names of the latter."""
+
+    folder: str
+    class_name: str
+    plan: dict[str, Any]
+    inputs: list[dict[str, Any]]
+    paths: list[str]
+    order: list[int]
+    outputs: list[dict[str, Any]]
+    call: dict[str, Any]
+    attributes: dict[str, dict[str, str]]
+    fingerprint: str
+    operator: str
+    cpu_flags: list[str]
+    alignment: int
+    min_elements: int
+    max_elements: int
+    in_compiled: bool
+    in_export: bool
+    reproducible: bool
+
+    @property
+    def target(self) -> str:
+        return str(self.plan["target"])
+
+    @property
+    def user_inputs(self) -> list[str]:
+        return [value["name"] for value in self.inputs if value["kind"] == "input"]
+
+
+def read_contract(folder: str) -> Contract:
+    """Read the files of one class. Raises OSError, ValueError or KeyError where they are not ours or are damaged."""
+    plan = _read(folder, "plan.json")
+    provenance = _read(folder, "provenance.json")
+    if provenance["schema"] != SCHEMA:
+        raise ValueError(f"provenance.json has the schema {provenance['schema']!r}, this loader reads {SCHEMA!r}")
+    guard = provenance["guard"]
+    wanted = [spec["name"] for spec in plan["inputs"]]
+    users = [value for value in guard["inputs"] if value["kind"] == "input"]
+    held = [value for value in guard["inputs"] if value["kind"] != "input" and value["name"] in wanted]
+    names = [value["name"] for value in (*users, *held)]
+    return Contract(
+        folder=folder,
+        class_name=provenance["class"],
+        plan=plan,
+        inputs=[*users, *held],
+        paths=[value["path"] for value in held],
+        order=[names.index(name) for name in wanted],
+        outputs=guard["outputs"],
+        call=guard["call"],
+        attributes=guard["attributes"],
+        fingerprint=guard["fingerprint"],
+        operator=provenance["operator"],
+        cpu_flags=guard.get("cpu_flags", []),
+        alignment=guard["alignment"],
+        min_elements=guard.get("min_elements", 0),
+        max_elements=guard["max_elements"],
+        in_compiled=guard.get("compiled_parent", "kernel") == "kernel",
+        in_export=guard.get("exported", "original") == "kernel",
+        reproducible=guard.get("bit_reproducible", True),
+    )
+
+
+def _read(folder: str, name: str) -> dict[str, Any]:
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        found = json.load(file)
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} is not a JSON object")
+    return found

@@ -1,0 +1,108 @@
+"""Identity of a class's source: the class and everything of the same file that it names. Standard library only.
+
+Blank lines, comments, quotes and line breaks do not count, nor does the Python version that reads the file, so a
+formatter does not change it; any change of what the class computes does. What lies in other files is not covered.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+
+MARKER = "_kernels/load.py"
+
+
+def fingerprint(text: str, class_name: str) -> str:
+    """16 hexadecimal digits, or "" where `text` does not hold exactly one such class outside functions.
+
+    Raises SyntaxError or ValueError where `text` is not Python.
+    """
+    tree = ast.parse(text)
+    nodes = list(_outer(tree.body))
+    if sum(isinstance(node, ast.ClassDef) and node.name == class_name for node in nodes) != 1:
+        return ""
+    statements = _definitions(nodes)
+    wanted, seen, parts = [class_name], {class_name}, []
+    while wanted:
+        for text_of, names in statements.get(wanted.pop(), ()):
+            parts.append(text_of)
+            fresh = sorted(name for name in names if name in statements and name not in seen)
+            seen.update(fresh)
+            wanted.extend(fresh)
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
+
+
+def is_ours(decorator: ast.expr) -> bool:
+    """Whether a decorator is the line that applying puts above a class."""
+    found = ast.walk(decorator)
+    return any(isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value.endswith(MARKER) for n in found)
+
+
+def _outer(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements outside functions and classes, also those inside `if`, `try` and `with`."""
+    for node in body:
+        yield node
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt):
+                yield from _outer([child])
+            elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
+                yield from _outer(child.body)
+
+
+def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, set[str]]]]:
+    """Name → (canonical text, names used) of each statement that binds it."""
+    found: dict[str, list[tuple[str, set[str]]]] = {}
+    for node in nodes:
+        for name, text in _bindings(node):
+            found.setdefault(name, []).append((text, _names(node)))
+    return found
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Names used below `node`, our decorator left out."""
+    if isinstance(node, ast.ClassDef):
+        kept: list[ast.AST] = [item for item in node.decorator_list if not is_ours(item)]
+        return {name for part in (*kept, *node.bases, *node.keywords, *node.body) for name in _names(part)}
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _bindings(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield node.name, canonical(node)
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        module = f"{'.' * node.level}{node.module or ''}:" if isinstance(node, ast.ImportFrom) else ""
+        for alias in node.names:
+            yield alias.asname or alias.name.partition(".")[0], f"import {module}{alias.name} as {alias.asname}"
+    elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            for name in ast.walk(target):
+                if isinstance(name, ast.Name):
+                    yield name.id, canonical(node)
+
+
+def canonical(node: object) -> str:
+    """Text of a syntax tree that is equal for all Python versions; docstrings and our decorator are left out."""
+    if isinstance(node, list):
+        return "[" + ",".join(canonical(item) for item in node) + "]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = []
+    for name, value in ast.iter_fields(node):
+        if name in ("ctx", "type_comment", "kind", "type_ignores"):
+            continue
+        if name == "decorator_list":
+            value = [item for item in value if not is_ours(item)]
+        if name == "body" and isinstance(value, list):
+            value = _without_docstring(node, value)
+        if value is not None and value != []:
+            fields.append(f"{name}={canonical(value)}")
+    return f"{type(node).__name__}({','.join(fields)})"
+
+
+def _without_docstring(node: ast.AST, body: list[ast.stmt]) -> list[ast.stmt]:
+    named = isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+    return body[1:] if named and ast.get_docstring(node, clean=False) is not None else body  # type: ignore[arg-type]

@@ -1,0 +1,112 @@
+"""One plan at one set of sizes on one device: allocates outputs and scratch through torch and runs the executor."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..runner import executor
+from .binaries import Binaries, driver
+from .packing import Packing, allocator
+
+#: Scratch buffers start at multiples of this many bytes, as in the judge.
+_SCRATCH_ALIGNMENT = 256
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Misaligned(ValueError):
+    """A tensor starts at an address that the kernels were not verified for."""
+
+
+class Launch:
+    """Runs a bound plan over its input tensors, given in the order of the plan. Re-entrant and thread-safe.
+
+    `outputs` are the specs of what the module returns, which may view the plan's output buffers in another shape.
+    """
+
+    def __init__(
+        self,
+        plan: dict[str, Any],
+        outputs: list[dict[str, Any]],
+        dims: dict[str, int],
+        binaries: Binaries,
+        device: torch.device,
+        alignment: int,
+    ) -> None:
+        module = binaries.module(device)
+        self._bound = executor.bind(plan, dims, module)
+        self._run = self._bound.run
+        self._mask = alignment - 1
+        self._device = device
+        self._outputs = [allocator(spec, dims, device) for spec in outputs]
+        self._scratch = _offsets(self._bound.scratch_bytes.values())
+        self._packing = Packing(plan, dims, module, device) if plan.get("packed") else None
+        self._stream: Callable[[], int] = _host_stream if device.type == "cpu" else _CudaStream(device)
+        self._on_other_device = device.type == "cuda"
+        self._ticks = itertools.count()
+        self.tick = self._ticks.__next__
+
+    def calls(self) -> int:
+        """How often `tick` was called: `count(7)` has counted seven. The iterator is atomic, an integer is not."""
+        return int(repr(self._ticks)[len("count(") : -1])
+
+    def __call__(self, tensors: Tensors) -> list[torch.Tensor]:
+        """Outputs for these inputs. Raises Misaligned before anything ran, CudaError if the driver refuses."""
+        if self._on_other_device and torch.cuda.current_device() != self._device.index:
+            with torch.cuda.device(self._device):
+                return self._call(tensors)
+        return self._call(tensors)
+
+    def _call(self, tensors: Tensors) -> list[torch.Tensor]:
+        pointers = [tensor.data_ptr() for tensor in tensors]
+        mask = self._mask
+        for pointer in pointers:
+            if pointer & mask:
+                raise Misaligned
+        outputs = [allocate() for allocate in self._outputs]
+        pointers += [output.data_ptr() for output in outputs]
+        stream = self._stream()
+        if self._scratch:
+            scratch = torch.empty(self._scratch[-1], dtype=torch.uint8, device=self._device)
+            base = scratch.data_ptr()
+            pointers.extend(base + offset for offset in self._scratch[:-1])
+        if self._packing is not None:
+            pointers.extend(self._packing.pointers(tensors, pointers, stream))
+        self._run(pointers, stream)
+        return outputs
+
+
+class _CudaStream:
+    """The current stream of the device as the driver's handle; makes the primary context current once per thread."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._index: int = device.index
+        self._seen = threading.local()
+        self._raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+    def __call__(self) -> int:
+        if not hasattr(self._seen, "ready"):
+            driver(self._index).make_current()
+            self._seen.ready = True
+        if self._raw is not None:
+            return self._raw(self._index)
+        return int(torch.cuda.current_stream(self._index).cuda_stream)
+
+
+def _host_stream() -> int:
+    # A thread gets torch's number of threads for OpenMP only when torch is asked there.
+    torch.get_num_threads()
+    return 0
+
+
+def _offsets(sizes: Any) -> list[int]:
+    """Offset of each scratch buffer in one allocation, and its size at the end; empty where there is no scratch."""
+    found = [0]
+    for size in sizes:
+        found.append(found[-1] + -(-size // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT)
+    return found if len(found) > 1 else []

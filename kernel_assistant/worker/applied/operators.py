@@ -1,0 +1,87 @@
+"""Registers a plan as the torch operator `kernel_assistant::NAME`, with a fake implementation, once per process.
+
+The same candidate may be imported from several folders: the definition is shared, the latest provider runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import sizes
+from .locks import ForkSafeLock
+from .packing import DTYPES
+
+NAMESPACE = "kernel_assistant"
+Run = Callable[..., list[torch.Tensor]]
+
+
+class _Registry(types.ModuleType):
+    """What all copies of this file in one process share, kept in `sys.modules`."""
+
+    def __init__(self) -> None:
+        super().__init__("_kernel_assistant_operators")
+        self.library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+        self.providers: dict[str, Run] = {}
+        self.lock = ForkSafeLock()
+
+
+def _registry() -> _Registry:
+    fresh = _Registry()
+    found: Any = sys.modules.setdefault(fresh.__name__, fresh)
+    return found  # type: ignore[no-any-return]
+
+
+def register(
+    name: str, target: str, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]], run: Run
+) -> Callable[..., Any]:
+    """The operator on tensors that fit the specs `inputs`; it returns a tensor, or a tuple where there are several.
+
+    `run` gets tensors at aligned addresses and gives the list of outputs. Raises RuntimeError where torch refuses.
+    """
+    registry = _registry()
+    with registry.lock:
+        registry.providers[name] = run
+        if not hasattr(getattr(torch.ops, NAMESPACE), name):
+            _define(registry, name, target, inputs, outputs)
+    return getattr(getattr(torch.ops, NAMESPACE), name).default  # type: ignore[no-any-return]
+
+
+def _define(
+    registry: _Registry, name: str, target: str, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]
+) -> None:
+    arguments = ", ".join(f"Tensor a{index}" for index in range(len(inputs)))
+    single = len(outputs) == 1
+    result = "Tensor" if single else "(" + ", ".join(["Tensor"] * len(outputs)) + ")"
+    tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+    registry.library.define(f"{name}({arguments}) -> {result}", tags=tags)  # type: ignore[no-untyped-call]
+
+    def implementation(*tensors: torch.Tensor) -> Any:
+        found = registry.providers[name](*(_plain(tensor) for tensor in tensors))
+        return found[0] if single else tuple(found)
+
+    def fake(*tensors: torch.Tensor) -> Any:
+        dims = sizes.match_shapes([spec["shape"] for spec in inputs], [tensor.shape for tensor in tensors])
+        found = [_fake(spec, dims, tensors[0].device) for spec in outputs]
+        return found[0] if single else tuple(found)
+
+    key = "CUDA" if target == "cuda" else "CPU"
+    registry.library.impl(name, implementation, key)  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=registry.library)
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """A compiler may hand over a view at any address; kernels were verified on tensors as torch allocates them."""
+    return tensor.clone() if tensor.data_ptr() & 63 else tensor
+
+
+def _fake(spec: dict[str, Any], dims: dict[str, Any], device: torch.device) -> torch.Tensor:
+    shape = [sizes.evaluate(size, dims) for size in spec["shape"]]
+    if spec.get("strides") is None:
+        return torch.empty(shape, dtype=DTYPES[spec["dtype"]], device=device)
+    strides = [sizes.evaluate(stride, dims) for stride in spec["strides"]]
+    return torch.empty_strided(shape, strides, dtype=DTYPES[spec["dtype"]], device=device)

@@ -1,0 +1,74 @@
+"""Buffers that a plan derives from parameters once: packed weights, made again when a parameter changes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..runner import executor
+from ..runner import plan as plans
+
+DTYPES = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+    "b1": torch.bool,
+}
+#: Instances and streams whose packed buffers are kept; the oldest goes first.
+_KEPT = 16
+
+
+class Packing:
+    """Runs the plan's `prepare` launches and keeps their outputs.
+
+    A parameter is the same while it is the same tensor object at the same address and version. In-place writes
+    through `.data` do not change the version: PyTorch itself cannot see them either.
+    """
+
+    def __init__(
+        self,
+        plan: dict[str, Any],
+        dims: dict[str, int],
+        module: executor.CpuModule | executor.CudaModule,
+        device: torch.device,
+    ) -> None:
+        self._bound = executor.bind(plan, dims, module, "prepare")
+        used = {value for launch in plan.get("prepare", ()) for _, value in launch["args"]}
+        self._read = [index for index, spec in enumerate(plan["inputs"]) if spec["name"] in used]
+        self._allocate = [allocator(spec, dims, device) for spec in plan["packed"]]
+        self._capturing = torch.cuda.is_current_stream_capturing if device.type == "cuda" else lambda: False
+        self._kept: list[tuple[list[Any], tuple[Any, ...], list[torch.Tensor]]] = []
+
+    def pointers(self, tensors: Sequence[torch.Tensor], pointers: list[int], stream: int) -> list[int]:
+        """Addresses of the packed buffers. `pointers` are those of inputs, outputs and scratch."""
+        read = [tensors[index] for index in self._read]
+        # An inference tensor has no version: what is made of it is never kept.
+        tracked = not any(tensor.is_inference() for tensor in read)
+        state = (stream, *((tensor.data_ptr(), tensor._version) for tensor in read)) if tracked else ()
+        for references, known, packed in tuple(self._kept):
+            if known == state and all(one() is tensor for one, tensor in zip(references, read, strict=True)):
+                return [one.data_ptr() for one in packed]
+        packed = [allocate() for allocate in self._allocate]
+        found = [one.data_ptr() for one in packed]
+        self._bound.run([*pointers, *found], stream)
+        # What is packed during a capture is filled only when the graph is replayed.
+        if tracked and not self._capturing():
+            self._kept = [*self._kept[1 - _KEPT :], ([weakref.ref(one) for one in read], state, packed)]
+        return found
+
+
+def allocator(spec: dict[str, Any], dims: dict[str, int], device: torch.device) -> Callable[[], torch.Tensor]:
+    shape, dtype = plans.shape(spec, dims), DTYPES[spec["dtype"]]
+    if spec.get("strides") is None:
+        return lambda: torch.empty(shape, dtype=dtype, device=device)
+    strides = plans.strides(spec, dims)
+    return lambda: torch.empty_strided(shape, strides, dtype=dtype, device=device)

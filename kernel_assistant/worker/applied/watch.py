@@ -1,0 +1,106 @@
+"""Watches one module instance: is it still what was verified? A call costs a few comparisons of identity."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from .attributes import INTERNAL, freeze, is_atomic, module_attributes
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_GLOBAL_HOOKS = [getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS]
+_is = operator.is_
+
+#: One dictionary: the dictionary, its length, a getter of the values that matter, these values.
+Snapshot = tuple[dict[str, Any], int, Callable[[Any], Any], tuple[Any, ...]]
+
+
+class Watched:
+    """Verdict on one instance. `sources` finds the live parameters and buffers, in the order of `paths`."""
+
+    def __init__(self, module: torch.nn.Module, attributes: dict[str, dict[str, str]], paths: list[str]) -> None:
+        self.reference = weakref.ref(module)
+        self.attributes = attributes
+        self.paths = paths
+        self._look()
+
+    def reason(self) -> str:
+        """Why the instance does not fit: "", "attributes", "hooks" or "parameters"."""
+        try:
+            for values, size, getter, seen in self._snapshots:
+                if len(values) != size or not all(map(_is, getter(values), seen)):
+                    self._look()
+                    break
+        except KeyError:
+            self._look()
+        if self._verdict:
+            return self._verdict
+        if self._hooks and any(self._hooks):
+            return "hooks"
+        for values, key, text in self._mutable:
+            if freeze(values[key]) != text:
+                return "attributes"
+        return ""
+
+    def tensors(self) -> list[Any]:
+        """The live parameters and buffers. Only after `reason` was empty."""
+        return [values[key] for values, key in self.sources]
+
+    def _look(self) -> None:
+        """Take a new snapshot and compare everything with what was verified."""
+        module = self.reference()
+        assert module is not None
+        children = [child for _, child in module.named_modules(remove_duplicate=False)]
+        self._snapshots = [snapshot for child in children for snapshot in _snapshots(child)]
+        self._hooks = [child.__dict__[name] for child in children[1:] for name in _HOOKS]
+        if len(children) > 1:
+            self._hooks += _GLOBAL_HOOKS
+        self._mutable = [
+            (state, key, freeze(value))
+            for state in (child.__dict__ for child in children)
+            for key, value in state.items()
+            if key not in INTERNAL and not is_atomic(value)
+        ]
+        same = module_attributes(module) == self.attributes
+        found = [_source(module, path) for path in self.paths]
+        self.sources = [source for source in found if source is not None]
+        self._verdict = "" if same else "attributes"
+        if len(self.sources) != len(found):
+            self._verdict = "parameters"
+
+
+def _snapshots(module: torch.nn.Module) -> Iterable[Snapshot]:
+    state = module.__dict__
+    keys = [key for key in state if key not in INTERNAL]
+    yield _snapshot(state, [*keys, "_parameters", "_buffers", "_modules", *_HOOKS])
+    for name in ("_parameters", "_buffers", "_modules"):
+        if state[name]:
+            yield _snapshot(state[name], list(state[name]))
+
+
+def _snapshot(values: dict[str, Any], keys: list[str]) -> Snapshot:
+    # A getter of one key does not return a tuple: asking for it twice keeps the comparison uniform.
+    getter = operator.itemgetter(*(keys if len(keys) > 1 else keys * 2))
+    try:
+        return values, len(values), getter, getter(values)
+    except KeyError:
+        return values, -1, getter, ()
+
+
+def _source(module: torch.nn.Module, path: str) -> tuple[dict[str, Any], str] | None:
+    """The dictionary and key that hold a tensor. A parametrised one is computed, so there is none."""
+    *parents, name = path.split(".")
+    for parent in parents:
+        child = module._modules.get(parent)
+        if child is None:
+            return None
+        module = child
+    state = module.__dict__
+    for values in (state["_parameters"], state["_buffers"], state):
+        if isinstance(values.get(name), torch.Tensor):
+            return values, name
+    return None
