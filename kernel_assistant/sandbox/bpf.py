@@ -20,6 +20,8 @@ ALLOW = 0x7FFF0000
 KILL_PROCESS = 0x80000000
 ERRNO = 0x00050000
 
+O_TRUNC = 0o1000
+
 OFFSET_NUMBER = 0
 OFFSET_ARCH = 4
 OFFSET_ARGUMENTS = 16
@@ -74,6 +76,17 @@ class Program:
         values = (0, 0) if or_zero else (0,)
         self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
         self.own_pid_at.append(len(self.instructions) - 3)
+
+    def deny_truncating_reads(self, number: int, argument: int, errno: int) -> None:
+        """Allow opening with O_TRUNC only where the access mode is O_WRONLY (1) or O_RDWR (2), not 0 or 3."""
+        self.emit(JUMP_EQUAL, number, 0, 7)
+        self.emit(LOAD_WORD, OFFSET_ARGUMENTS + 8 * argument)
+        self.emit(JUMP_ANY_BIT, O_TRUNC, 0, 3)
+        self.emit(JUMP_ANY_BIT, 1, 0, 1)
+        self.emit(JUMP_ANY_BIT, 2, 2, 1)
+        self.emit(JUMP_ANY_BIT, 2, 0, 1)
+        self.emit(RETURN, ALLOW)
+        self.emit(RETURN, ERRNO | errno)
 
     def allow_rest(self) -> None:
         self.emit(RETURN, ALLOW)

@@ -10,11 +10,13 @@ from kernel_assistant.sandbox.contract import SandboxCommand, SandboxSpec
 from kernel_assistant.sandbox.mounts import inside
 from kernel_assistant.sandbox.paths import own_interpreter_paths
 
+TRUNCATION_ABI = 3
 SIGNAL_SCOPE_ABI = 6
+NEWEST_ABI = 6
 
 
 class Landlock:
-    """Raises MissingError on construction if the kernel has no Landlock."""
+    """Raises MissingError on construction if the kernel has no Landlock. `abi` restricts it to an older version."""
 
     name = "landlock"
     explanation = (
@@ -22,8 +24,8 @@ class Landlock:
         "can be found out, and there is no private /tmp"
     )
 
-    def __init__(self) -> None:
-        self.abi = launch.landlock_abi()
+    def __init__(self, abi: int | None = None) -> None:
+        self.abi = min(launch.landlock_abi(), abi if abi is not None else NEWEST_ABI)
         if self.abi < 1:
             raise MissingError("this kernel has no Landlock", "use Linux 5.13 or newer with Landlock enabled")
         lacks = {"metadata_hidden", "private_tmp", "processes_hidden", "kill_tree"}
@@ -33,7 +35,12 @@ class Landlock:
         workspace = spec.workspace
         if workspace is not None and any(inside(os.path.realpath(path), workspace) for path in spec.read_only):
             raise SandboxError(f"Landlock cannot protect a path inside the workspace {workspace!r}")
-        confinement = launcher.Confinement(rules=_rules(spec), signal_scope=self.abi >= SIGNAL_SCOPE_ABI)
+        confinement = launcher.Confinement(
+            rules=_rules(spec),
+            landlock_abi=self.abi,
+            signal_scope=self.abi >= SIGNAL_SCOPE_ABI,
+            truncation_free=self.abi < TRUNCATION_ABI,
+        )
         argv = launcher.launcher_argv(spec, confinement, scratch=workspace or "/nonexistent")
         return SandboxCommand(argv=argv, env=launcher.minimal_env())
 

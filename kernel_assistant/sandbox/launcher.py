@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from kernel_assistant.sandbox import seccomp, system
+from kernel_assistant.sandbox import seccomp, syscalls, system
 from kernel_assistant.sandbox.contract import GIB, SandboxSpec
 
 LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
@@ -30,7 +30,9 @@ class Confinement:
     filtered: bool = True
     namespaces: bool = False
     signal_scope: bool = False
+    truncation_free: bool = False
     rules: tuple[tuple[str, str], ...] | None = None
+    landlock_abi: int = 0
     tasks_limited: bool = True
 
 
@@ -45,6 +47,7 @@ def launcher_argv(spec: SandboxSpec, how: Confinement, *, scratch: str, launch: 
             "add_existing": not how.namespaces,
         },
         "landlock": how.rules,
+        "landlock_abi": how.landlock_abi,
         "drop_capabilities": how.filtered,
         "die_with_parent": not how.namespaces,
         "supervise": not how.namespaces and (spec.allow_fork or not how.filtered),
@@ -65,7 +68,8 @@ def resource_limits(spec: SandboxSpec) -> dict[str, int]:
     """RLIMIT names without the prefix. CUDA reserves far more addresses than it uses, so a GPU spec has no AS."""
     limits = spec.limits
     values = {
-        "CORE": 0,
+        # 0 would still start the program of a core_pattern with a pipe; 1 is the kernel's word for neither.
+        "CORE": 1,
         "CPU": limits.cpu_seconds,
         "FSIZE": limits.file_bytes,
         "NOFILE": limits.open_files,
@@ -83,12 +87,18 @@ def address_bytes(spec: SandboxSpec) -> int:
 
 def _filter(spec: SandboxSpec, how: Confinement) -> dict[str, object]:
     if not how.filtered:
-        return {"filter": None, "own_pid_at": []}
+        return {"filter": None}
+    machine = seccomp.machine()
     program = seccomp.build(
-        seccomp.machine(),
+        machine,
         allow_fork=spec.allow_fork,
         gpu=spec.gpu,
         namespaces=how.namespaces,
         signal_scope=how.signal_scope,
+        truncation_free=how.truncation_free,
     )
-    return {"filter": base64.b64encode(program.assemble()).decode(), "own_pid_at": program.own_pid_at}
+    return {
+        "filter": base64.b64encode(program.assemble()).decode(),
+        "own_pid_at": program.own_pid_at,
+        "seccomp_call": syscalls.number("seccomp", machine),
+    }

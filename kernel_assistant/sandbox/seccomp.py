@@ -26,7 +26,18 @@ SOCKETS = ("bind", "connect", "socket", "socketpair")
 # Landlock does not govern these, and without a process namespace they reach every process of the user.
 METADATA = (
     *("chmod", "chown", "fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "fremovexattr", "fsetxattr"),
-    *("futimesat", "lchown", "lremovexattr", "lsetxattr", "removexattr", "setxattr", "utime", "utimensat", "utimes"),
+    *(
+        "futimesat",
+        "inotify_add_watch",
+        "lchown",
+        "lremovexattr",
+        "lsetxattr",
+        "removexattr",
+        "setxattr",
+        "utime",
+        "utimensat",
+        "utimes",
+    ),
 )
 PRIORITIES = ("ioprio_set", "sched_setattr", "sched_setparam", "sched_setscheduler", "setpriority")
 SIGNALS = ("pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tkill")
@@ -47,8 +58,11 @@ def machine() -> str:
     return found
 
 
-def build(architecture: str, *, allow_fork: bool, gpu: bool, namespaces: bool, signal_scope: bool) -> Program:
-    """The filter. `namespaces`: bubblewrap isolates; `signal_scope`: something else keeps signals inside."""
+def build(
+    architecture: str, *, allow_fork: bool, gpu: bool, namespaces: bool, signal_scope: bool, truncation_free: bool
+) -> Program:
+    """The filter. `namespaces`: bubblewrap isolates; `signal_scope`: something else keeps signals inside;
+    `truncation_free`: nothing else keeps files outside from being cut to nothing."""
     filter_ = _Filter(architecture)
     filter_.deny(*DENIED)
     filter_.sockets(allow_unix=gpu and namespaces)
@@ -57,6 +71,8 @@ def build(architecture: str, *, allow_fork: bool, gpu: bool, namespaces: bool, s
     filter_.arguments()
     if not namespaces:
         filter_.deny(*METADATA, *PRIORITIES)
+    if truncation_free:
+        filter_.truncation()
     if not gpu:
         filter_.deny("memfd_create")
     filter_.program.allow_rest()
@@ -105,6 +121,15 @@ class _Filter:
             self.deny(*SIGNALS)
             self.program.allow_own_pid(self.number("kill"), 0, errno.EPERM)
             self.program.allow_own_pid(self.number("tgkill"), 0, errno.EPERM)
+
+    def truncation(self) -> None:
+        """`openat2` hides its flags in memory; C libraries do not use it, or go back to `openat`."""
+        self.deny("truncate")
+        self.deny("creat", "openat2", error=errno.ENOSYS)
+        for name, argument in (("open", 1), ("openat", 2)):
+            found = syscalls.number(name, self.architecture)
+            if found is not None:
+                self.program.deny_truncating_reads(found, argument, errno.EPERM)
 
     def arguments(self) -> None:
         self.program.allow_own_pid(self.number("prlimit64"), 0, errno.EPERM, or_zero=True)

@@ -115,7 +115,14 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "utimensat": (280, 88),
     "utimes": (235, None),
     "vfork": (58, None),
+    "creat": (85, None),
     "fchmodat2": (452, 452),
+    "inotify_add_watch": (254, 27),
+    "open": (2, None),
+    "openat": (257, 56),
+    "openat2": (437, 437),
+    "seccomp": (317, 277),
+    "truncate": (76, 45),
 }
 
 

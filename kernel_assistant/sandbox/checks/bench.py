@@ -99,11 +99,23 @@ class Bench:
         self.victim.wait()
         self.victim = _victim()
 
+    def is_intact(self) -> bool:
+        """Every folder but the workspace holds its one file, unchanged."""
+        for path in (*self.secrets, self.shown_file):
+            if os.listdir(os.path.dirname(path)) != [self.token]:
+                return False
+            with open(path, encoding="ascii") as file:
+                if file.read() != self.token:
+                    return False
+        return True
+
     def restore(self) -> None:
-        """The read-only folder as it was, after a sandbox that did not protect it."""
-        shutil.rmtree(self.shown)
-        os.mkdir(self.shown)
-        self._secret(self.shown)
+        """The folders as they were, after a sandbox that did not protect them."""
+        for path in (*self.secrets, self.shown_file):
+            folder = os.path.dirname(path)
+            shutil.rmtree(folder)
+            os.mkdir(folder)
+            self._secret(folder)
 
     def _folder(self, name: str) -> str:
         path = os.path.join(self.top, name)

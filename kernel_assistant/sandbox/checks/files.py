@@ -29,7 +29,8 @@ def protected(bench: Bench) -> Iterator[Finding]:
     paths = [os.path.join(folder, name) for folder in (*outside, *([bench.at_home] if bench.at_home else []))]
     errors = bench.probe("write_each", [*paths, bench.shown_file, *bench.secrets])
     left_alone = bench.probe("spoil", bench.shown_file)
-    intact = os.listdir(bench.shown) == [bench.token] and _content(bench.shown_file) == bench.token
+    left_alone += [error for path in bench.secrets for error in bench.probe("spoil", path)]
+    intact = bench.is_intact()
     made = [path for path in paths if os.path.lexists(path)]
     for path in made:
         os.unlink(path)

@@ -96,7 +96,13 @@ def open_for_writing(paths: list[str]) -> list[str]:
 
 def spoil(path: str) -> list[str]:
     """Everything else that changes a file: its name, its folder entry, a link to it, its length."""
+
+    def open_and_cut(access: int) -> None:
+        os.close(os.open(path, access | os.O_TRUNC))
+
     return [
+        error_of(partial(open_and_cut, os.O_RDONLY)),
+        error_of(partial(open_and_cut, 3)),
         error_of(lambda: os.rename(path, f"{path}.renamed")),
         error_of(lambda: os.truncate(path, 0)),
         error_of(lambda: os.link(path, f"{path}.link")),
