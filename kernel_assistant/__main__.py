@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kernel_assistant.cli.main import main
+from kernel_assistant.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from kernel_assistant.errors import StoreError, UsageError, boundary
 from kernel_assistant.records import Candidate, Evaluation, KernelTask, OpGraph, Plan, Trajectory, decode, encode
+from kernel_assistant.targets.base import DeviceFacts
 
 SOURCE_SUFFIXES = (".cu", ".cuh", ".cpp", ".h")
 
@@ -16,6 +18,8 @@ def write_result(
     *,
     task: KernelTask,
     graph: OpGraph,
+    device: DeviceFacts,
+    facts: dict[str, Any],
     trajectory: Trajectory | None,
     candidate: Candidate | None,
     evaluation: Evaluation | None,
@@ -26,6 +30,8 @@ def write_result(
         "task.json": encode(task),
         "graph.txt": graph.text().encode(),
         "graph.json": encode(graph),
+        "device.json": encode(device),
+        "facts.json": encode(facts),
     }
     if trajectory is not None:
         files["trajectory.json"] = encode(trajectory)
@@ -33,7 +39,7 @@ def write_result(
         files["evaluation.json"] = encode(evaluation)
     if candidate is not None:
         files["plan.json"] = encode(candidate.plan)
-        files |= {name: text.encode() for name, text in candidate.sources.items()}
+        files |= {f"sources/{name}": text.encode() for name, text in candidate.sources.items()}
         files |= {f"binaries/{name}": content for name, content in binaries.items()}
     with boundary(StoreError, f"cannot write {folder}"):
         _replace_folder(folder, files)
@@ -41,12 +47,13 @@ def write_result(
 
 
 def read_workspace(folder: Path) -> Candidate:
-    """The candidate in a folder with `plan.json` and sources. Raises UsageError for anything else."""
+    """The candidate in a folder with `plan.json` and sources, beside it or in `sources/`. Raises UsageError."""
     try:
         plan = decode((folder / "plan.json").read_bytes(), Plan)
+        within = folder / "sources" if (folder / "sources").is_dir() else folder
         sources = {
             path.name: path.read_text(encoding="utf-8")
-            for path in sorted(folder.iterdir())
+            for path in sorted(within.iterdir())
             if path.suffix in SOURCE_SUFFIXES and path.is_file()
         }
         return Candidate(plan=plan, sources=sources)

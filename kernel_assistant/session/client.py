@@ -44,9 +44,9 @@ class Client:
         """Open jobs first, newest first."""
         return [from_builtins(row, JobRow) for row in self._call("jobs", limit=limit)]
 
-    def cancel(self, job: str) -> JobState:
-        """Raises UsageError for an unknown job."""
-        return JobState(self._call("cancel", job=job))
+    def cancel(self, job: str, *, timeout: float | None = None) -> JobState:
+        """UsageError for an unknown job; TimeoutError or HostError if the host does not answer in `timeout` seconds."""
+        return JobState(self._call("cancel", timeout, job=job))
 
     def attach(self, job: str, from_seq: int = 0) -> EventStream:
         """Events of `job`, old and new, until it ends; an interrupted job goes on. UsageError for an unknown one."""
@@ -81,23 +81,23 @@ class Client:
             time.sleep(0.02)
         raise HostError(f"the session host (pid {pid}) does not end", f"kill -9 {pid}")
 
-    def _find(self) -> Connection | None:
+    def _find(self, timeout: float | None = None) -> Connection | None:
         stream = find_host(self._settings)
         if stream is None:
             return None
         connection = Connection(stream)
-        _greet(connection)
+        _greet(connection, _HELLO_TIMEOUT_S if timeout is None else timeout)
         return connection
 
-    def _call(self, method: str, **params: Any) -> Any:
-        return self._retrying(lambda connection: _ask(connection, method, **params))
+    def _call(self, method: str, timeout: float | None = None, **params: Any) -> Any:
+        return self._retrying(lambda connection: _ask(connection, method, timeout, **params), timeout)
 
-    def _retrying(self, action: Callable[[Connection], T]) -> T:
+    def _retrying(self, action: Callable[[Connection], T], timeout: float | None = None) -> T:
         """Run `action` on a greeted connection; a host that is ending is waited out and a new one started."""
-        deadline = time.monotonic() + _RETRY_FOR_S
+        deadline = time.monotonic() + (_RETRY_FOR_S if timeout is None else timeout)
         while True:
             try:
-                return action(self._find() or self._started())
+                return action(self._find(timeout) or self._started())
             except HostEnding:
                 if time.monotonic() > deadline:
                     raise
@@ -160,11 +160,13 @@ class EventStream:
 _identities = itertools.count(1)
 
 
-def _ask(connection: Connection, method: str, **params: Any) -> Any:
+def _ask(connection: Connection, method: str, timeout: float | None = None, **params: Any) -> Any:
     """One request on its own connection, which is closed."""
     try:
         connection.send({"id": next(_identities), "method": method, "params": params})
-        message = _receive(connection, None, "try again")
+        message = _receive(connection, timeout, "try again")
+    except TimeoutError:
+        raise
     except OSError as error:
         raise HostEnding(f"the session host went away: {error}", "try again") from error
     finally:
@@ -200,12 +202,12 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _greet(connection: Connection) -> None:
+def _greet(connection: Connection, timeout: float) -> None:
     """Exchange hellos. Raises HostEnding where a newer host will take over, HostError where versions do not fit."""
     mine = hello()
     try:
         connection.send(mine)
-        theirs = connection.receive(_HELLO_TIMEOUT_S)
+        theirs = connection.receive(timeout)
     except TimeoutError as error:
         raise HostError("the session host does not answer", "kernel-assistant host stop, then try again") from error
     except OSError as error:

@@ -6,38 +6,58 @@ import threading
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.loop import run_episode
-from kernel_assistant.config import SANDBOXES
+from kernel_assistant.apply import export_model_new
 from kernel_assistant.environment.session import Environment, open_environment
-from kernel_assistant.errors import InternalError, MissingError, UsageError
-from kernel_assistant.events import AnyEvent, CandidateEvaluated, Progress
-from kernel_assistant.policy.base import EpisodeView, Move, Policy
-from kernel_assistant.policy.generator import GeneratorPolicy
+from kernel_assistant.errors import Cancelled, InternalError, MissingError, UsageError
+from kernel_assistant.events import AnyEvent, CandidateEvaluated, Progress, Warned
 from kernel_assistant.records import (
     Candidate,
     Evaluation,
     JobOutcome,
     KernelTask,
-    OpGraph,
     OptimizeResult,
     StopReason,
     Tier,
     Trajectory,
 )
+from kernel_assistant.session.applied import FILE as APPLIED_FILE
+from kernel_assistant.session.applied import time_applied, write_applied
 from kernel_assistant.session.artifacts import write_result
+from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.jobs import JobServices
-from kernel_assistant.session.outcome import best_of, confirmed, is_faster, outcome_of
-from kernel_assistant.store import JobKind, JobOptions, Store
+from kernel_assistant.session.outcome import best_candidate, best_of, confirmed, is_faster, outcome_of
+from kernel_assistant.session.policies import Recorded, choose_policy
+from kernel_assistant.session.prepare import check_policy
+from kernel_assistant.store import JobKind, JobOptions
+from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.targets.cuda import gpus
+from kernel_assistant.targets.detect import detect
 
 Emit = Callable[[AnyEvent], None]
 
 
 def lane_of(task: KernelTask) -> str:
-    """The device whose jobs run one after another. Raises MissingError where there is no such device."""
-    from kernel_assistant.targets.detect import detect
+    """The device whose jobs run one after another, "cpu:0" or "cuda:1"; the idle one of several.
 
-    return f"{task.target}:{detect(task.target).index}"
+    Raises MissingError where there is no such device.
+    """
+    device = detect(task.target)
+    return f"{device.target}:{device.index}"
+
+
+def device_of(lane: str) -> DeviceFacts:
+    """Inverse of `lane_of`. Raises MissingError for a device that has gone since."""
+    target, _, index = lane.partition(":")
+    if target == "cpu":
+        return detect("cpu")
+    for device in gpus():
+        if device.index == int(index):
+            return device
+    raise MissingError(f"GPU {index} is gone", "check nvidia-smi, then optimize again")
 
 
 def run_job(
@@ -49,17 +69,22 @@ def run_job(
     services: JobServices,
 ) -> OptimizeResult:
     """Run one job. Raises UsageError, MissingError and InternalError; a bad kernel is in the result."""
-    if options.sandbox not in SANDBOXES:
-        raise UsageError(f"unknown sandbox {options.sandbox!r}", "one of " + ", ".join(SANDBOXES))
+    check_policy(options.policy)
     started = time.monotonic()
-    with open_environment(
-        task,
-        python=options.python,
-        sandbox_mode=options.sandbox,
-        cache_dir=services.settings.cache_dir,
-        cancel=cancel,
-        emit=emit,
-    ) as environment:
+    device = device_of(services.device)
+    emit(Progress(phase="open", message=f"starting {options.python}"))
+    with (
+        services.workers.lend(options.python, device) as worker,
+        open_environment(
+            task,
+            device=device,
+            worker=worker,
+            sandbox_mode=options.sandbox,
+            cache_dir=services.settings.cache_dir,
+            cancel=cancel,
+            emit=emit,
+        ) as environment,
+    ):
         run = _Run(task, options, environment, emit, cancel, services, started)
         return run.optimize() if options.kind is JobKind.optimize else run.check()
 
@@ -87,7 +112,7 @@ class _Run:
 
     def optimize(self) -> OptimizeResult:
         """Play an episode with the chosen policy."""
-        policy = _Recorded(choose_policy(self._options.policy), self._services.store, self._services.job)
+        policy = Recorded(choose_policy(self._options.policy), self._services.store, self._services.job)
         trajectory = run_episode(
             self._environment,
             policy,
@@ -98,10 +123,14 @@ class _Run:
         )
         self._services.store.add_trajectory(self._services.job, trajectory)
         candidate, evaluation = best_candidate(trajectory)
+        artifacts = self._write(trajectory, candidate, trajectory.final or evaluation)
+        outcome = outcome_of(trajectory)
+        if candidate is not None and outcome is JobOutcome.improved:
+            outcome = self._offer(artifacts)
         return self._result(
-            outcome=outcome_of(trajectory),
+            outcome=outcome,
             evaluation=trajectory.final,
-            artifacts=self._write(trajectory, candidate, trajectory.final or evaluation),
+            artifacts=artifacts,
             policy=trajectory.policy,
             evaluations=sum(len(step.evaluations) for step in trajectory.steps),
             stop_reason=trajectory.stop_reason,
@@ -126,15 +155,34 @@ class _Run:
             stop_reason=StopReason.finished,
         )
 
+    def _offer(self, artifacts: dict[str, str]) -> JobOutcome:
+        """Time the file with its kernels; a gain that the guard eats is none. Adds what it writes to `artifacts`."""
+        folder = self._services.folder / "result"
+        self._emit(Progress(phase="apply", message="timing the edited file, guard and operator included"))
+        try:
+            timing = time_applied(self._environment, self._task, folder, self._services.folder / "applied")
+            artifacts["model_new.py"] = str(export_model_new(folder, folder))
+        except UsageError as error:
+            self._emit(Warned(message=f"the kernels cannot be applied to the file: {error.cause}"))
+            return JobOutcome.improved
+        except Cancelled:
+            return JobOutcome.cancelled
+        artifacts[APPLIED_FILE] = write_applied(folder, timing)
+        if timing.worth:
+            return JobOutcome.improved
+        self._emit(Warned(message=f"the kernels gain nothing once they are in the file ({timing.summary()})"))
+        return JobOutcome.no_measurable_gain
+
     def _write(
         self, trajectory: Trajectory | None, candidate: Candidate | None, evaluation: Evaluation | None
     ) -> dict[str, str]:
         built = candidate is not None and evaluation is not None and evaluation.correct
-        graph: OpGraph = self._environment.graph
         return write_result(
             self._services.folder / "result",
-            task=self._task,
-            graph=graph,
+            task=msgspec.structs.replace(self._task, class_name=place_of(self._task, self._options).class_name),
+            graph=self._environment.graph,
+            device=self._environment.device,
+            facts=self._environment.facts,
             trajectory=trajectory,
             candidate=candidate,
             evaluation=evaluation,
@@ -164,43 +212,7 @@ class _Run:
         )
 
 
-def choose_policy(name: str) -> Policy:
-    """`auto` takes what is there. Raises MissingError for a model, which this version does not serve."""
-    if name == "model":
-        raise MissingError("no model is installed", "use --policy generator (or auto, which takes what is there)")
-    return GeneratorPolicy()
-
-
-def best_candidate(trajectory: Trajectory) -> tuple[Candidate | None, Evaluation | None]:
-    """The candidate that `trajectory.best` names, with its last evaluation in the search."""
-    for step in reversed(trajectory.steps):
-        for candidate, evaluation in zip(step.candidates, step.evaluations, strict=True):
-            if evaluation.candidate == trajectory.best:
-                return candidate, evaluation
-    return None, None
-
-
 def _checked(evaluation: Evaluation) -> JobOutcome:
     if not confirmed(evaluation):
         return JobOutcome.no_candidate
     return JobOutcome.improved if is_faster(evaluation) else JobOutcome.no_measurable_gain
-
-
-class _Recorded:
-    """A policy whose finished steps are stored before it moves again, so that a crash loses one turn at most."""
-
-    def __init__(self, policy: Policy, store: Store, job: str) -> None:
-        self._policy = policy
-        self._store = store
-        self._job = job
-        self._stored = 0
-        self.name = policy.name
-
-    def supports(self, graph: OpGraph, target: str) -> str | None:
-        return self._policy.supports(graph, target)
-
-    def step(self, view: EpisodeView) -> Move:
-        for step in view.steps[self._stored :]:
-            self._store.add_step(self._job, step)
-        self._stored = len(view.steps)
-        return self._policy.step(view)

@@ -18,9 +18,13 @@ from kernel_assistant.records import JobOutcome, KernelTask, OptimizeResult, Ste
 from kernel_assistant.session.event_log import EventLog
 from kernel_assistant.session.lane import Job, Lane
 from kernel_assistant.session.wire import HostEnding
+from kernel_assistant.session.workers import WorkerPool
 from kernel_assistant.store import JobOptions, JobRow, JobState, Store
 
 _log = logging.getLogger(__name__)
+
+#: Below the state folder: what users' modules print.
+WORKER_LOG = "worker.log"
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,11 @@ class JobServices:
     """What the host lends to a running job. `folder` is the job's own; `resume_steps` were measured before a crash."""
 
     job: str
+    device: str
     folder: Path
     settings: Settings
     store: Store
+    workers: WorkerPool
     resume_steps: tuple[Step, ...]
 
 
@@ -66,6 +72,7 @@ class JobTable:
         self._run_job = run
         self._lane_of = lane_of
         self.store = Store(settings.state_dir)
+        self._workers = WorkerPool(settings.worker_idle_seconds, settings.state_dir / WORKER_LOG)
         self._lock = threading.RLock()
         self._lanes: dict[str, Lane] = {}
         self._jobs: dict[str, Job] = {}
@@ -135,6 +142,7 @@ class JobTable:
         deadline = time.monotonic() + timeout
         for lane in self._lanes.values():
             lane.close(max(0.1, deadline - time.monotonic()))
+        self._workers.close()
         self.store.close()
 
     def _refuse_when_closed(self) -> None:
@@ -188,9 +196,11 @@ class JobTable:
         job.log.append(JobStarted(device=row.device, resumed=job.resumed))
         services = JobServices(
             job=row.id,
+            device=row.device,
             folder=self._settings.jobs_dir / row.id,
             settings=self._settings,
             store=self.store,
+            workers=self._workers,
             resume_steps=self.store.steps(row.id) if job.resumed else (),
         )
 

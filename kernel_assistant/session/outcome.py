@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_assistant.records import Best, Evaluation, JobOutcome, Stage, StopReason, Trajectory
+from kernel_assistant.records import Best, Candidate, Evaluation, JobOutcome, Stage, StopReason, Trajectory
 from kernel_assistant.records.evaluation import measurably_faster
 
 _BROKEN = (StopReason.policy_broken, StopReason.environment_broken)
@@ -51,3 +51,16 @@ def best_of(evaluation: Evaluation | None, policy: str, files: tuple[str, ...]) 
         share_in_our_kernels=evaluation.share_in_our_kernels,
         files=files,
     )
+
+
+def best_candidate(trajectory: Trajectory) -> tuple[Candidate | None, Evaluation | None]:
+    """The confirmed candidate; of an episode that was cut short the fastest so far, as the search saw it."""
+    found: tuple[float, Candidate, Evaluation] | None = None
+    for step in trajectory.steps:
+        for candidate, evaluation in zip(step.candidates, step.evaluations, strict=True):
+            if trajectory.best is not None and evaluation.candidate == trajectory.best:
+                return candidate, evaluation
+            timing = evaluation.timing if evaluation.correct else None
+            if timing is not None and (found is None or timing.candidate_ms < found[0]):
+                found = (timing.candidate_ms, candidate, evaluation)
+    return (None, None) if found is None else found[1:]

@@ -124,9 +124,7 @@ class Server:
         if self.retiring and self._jobs.retire():
             raise HostEnding("the session host makes room for a newer one", "try again")
         if self.retiring:
-            cause = (
-                f"a session host of older code ({self._hello['version']}) is busy with {self._jobs.active} jobs"
-            )
+            cause = f"a session host of older code ({self._hello['version']}) is busy with {self._jobs.active} jobs"
             raise HostError(cause, "wait for them (kernel-assistant jobs), or: kernel-assistant host stop")
         return asdict(self._jobs.submit(from_builtins(task, KernelTask), from_builtins(options, JobOptions)))
 

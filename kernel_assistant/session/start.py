@@ -29,10 +29,11 @@ def find_host(settings: Settings) -> socket.socket | None:
     try:
         address = json.loads((settings.state_dir / ADDRESS_FILE).read_text())
         path = str(address["socket"])
-    except (FileNotFoundError, ValueError, KeyError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):
         return None
     except OSError as error:
-        raise HostError(f"cannot read {settings.state_dir / ADDRESS_FILE}: {error.strerror}") from error
+        cause = f"cannot read {settings.state_dir / ADDRESS_FILE}: {error.strerror}"
+        raise HostError(cause, "make it readable or set KERNEL_ASSISTANT_STATE_DIR") from error
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         stream.connect(path)
@@ -41,7 +42,8 @@ def find_host(settings: Settings) -> socket.socket | None:
         return None
     except OSError as error:
         stream.close()
-        raise HostError(f"cannot reach the session host at {path}: {error.strerror}") from error
+        cause = f"cannot reach the session host at {path}: {error.strerror}"
+        raise HostError(cause, "kernel-assistant host stop, then try again") from error
     return stream
 
 
@@ -110,6 +112,9 @@ def _await(settings: Settings, child: subprocess.Popen[bytes]) -> None:
         if child.poll() not in (None, 0):
             raise HostError(f"the session host ended at once: {_last_words(settings)}", _see_log(settings))
         time.sleep(0.02)
+        if child.poll() == 0:
+            # It found the lock of a host that is on its way out.
+            child = _spawn(settings)
     raise HostError(f"the session host did not come up in {_START_TIMEOUT_S:.0f} s", _see_log(settings))
 
 

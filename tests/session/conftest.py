@@ -15,7 +15,7 @@ from kernel_assistant.session.client import Client
 from kernel_assistant.session.start import find_host
 
 
-@pytest.fixture()
+@pytest.fixture
 def settings(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
         monkeypatch.delenv(name)
@@ -25,7 +25,7 @@ def settings(tmp_path, monkeypatch):
     Client(resolved).shutdown()
 
 
-@pytest.fixture()
+@pytest.fixture
 def start_tiny(settings):
     """Starts the host of `tiny_host.py`, waits until it listens."""
     started = []
@@ -48,5 +48,3 @@ def start_tiny(settings):
         child.kill()
         child.wait()
         child.stderr.close()
-
-

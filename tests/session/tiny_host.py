@@ -1,4 +1,5 @@
-"""A real host around a tiny job: run as `python tiny_host.py`. The job is steered by the task's text.
+"""A real host around a tiny job: run as `python tiny_host.py`. The job is steered by the first line of the task's
+text, a comment or not.
 
 `tick N`: emit N progress lines, 20 ms apart, storing a step after each; steps that are handed back count as done.
 `wait`: go on until cancelled. `fail`, `bug`, `fill`: raise, break, fill the disk's share of the event log.
@@ -41,7 +42,13 @@ def step(turn):
     )
     candidate = Candidate(plan=plan, sources={"f.cpp": f"// {turn}\n"})
     accuracy = Accuracy(
-        error=0, reference_error=0, error_ratio=1, relative_error=0, inputs_tried=1, shapes_tried=1, bit_reproducible=True
+        error=0,
+        reference_error=0,
+        error_ratio=1,
+        relative_error=0,
+        inputs_tried=1,
+        shapes_tried=1,
+        bit_reproducible=True,
     )
     evaluation = Evaluation(
         candidate=candidate.hash(),
@@ -55,7 +62,7 @@ def step(turn):
 
 
 def run(task, options, *, emit, cancel, services):
-    verb, _, number = task.content.partition(" ")
+    verb, _, number = task.content.lstrip("# ").splitlines()[0].partition(" ")
     emit(Progress(phase="open", message=f"pid {os.getpid()}"))
     if verb == "fail":
         raise MissingError("no compiler", "install one")

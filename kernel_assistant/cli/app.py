@@ -1,0 +1,113 @@
+"""The `kernel-assistant` command: which commands there are, and how every failure ends in one line and one code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import kernel_assistant
+from kernel_assistant.cli.text import say_error
+from kernel_assistant.errors import (
+    EXIT_CANCELLED,
+    EXIT_INTERNAL,
+    EXIT_OK,
+    EXIT_USAGE,
+    KernelAssistantError,
+)
+
+#: Command → (module, its line in the help): nothing of a command is imported to show the help.
+_COMMANDS = {
+    "optimize": ("optimize", "Find a faster kernel for a module."),
+    "verify": ("check", "Check a candidate against its reference."),
+    "profile": ("check", "Time a candidate against its reference."),
+    "apply": ("edit", "Write a job's kernels into the user's file."),
+    "undo": ("edit", "Take an applied edit back."),
+    "jobs": ("jobs", "List jobs: running, waiting, interrupted, newest."),
+    "attach": ("jobs", "Watch a job; an interrupted one goes on."),
+    "cancel": ("jobs", "Stop a job and keep what it found."),
+    "history": ("jobs", "List what was done, newest first."),
+    "show": ("show", "Report of one job."),
+    "doctor": ("doctor", "What was found, what is missing, how to get it."),
+    "host": ("host", "The session host: status, stop."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"kernel_assistant.cli.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 0 result, 1 gate not met, 2 bad use, 3 something missing, 4 our failure, 130 cancelled.",
+)
+@click.version_option(kernel_assistant.__version__, prog_name="kernel-assistant")
+def cli() -> None:
+    """Make a slow PyTorch module faster with kernels that are verified and measured on this machine."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Never a traceback for what is not our bug."""
+    try:
+        code: Any = cli.main(args=argv, prog_name="kernel-assistant", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return EXIT_USAGE
+    except click.UsageError as error:
+        say_error(error.format_message(), _help_hint(error))
+        return EXIT_USAGE
+    except click.ClickException as error:
+        say_error(error.format_message(), "kernel-assistant --help")
+        return EXIT_USAGE
+    except KernelAssistantError as error:
+        say_error(error.cause, error.next_step)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_CANCELLED
+    except (BrokenPipeError, SystemExit):
+        # Click turns a broken pipe into SystemExit, and nothing else in this mode.
+        _quiet_pipe()
+        return EXIT_OK
+    except Exception as error:  # noqa: BLE001 - the last boundary: our bug becomes one line, its traceback a file
+        say_error(f"internal {type(error).__name__}: {error}", f"report this with {_keep_traceback()}")
+        return EXIT_INTERNAL
+    return code if isinstance(code, int) else EXIT_OK
+
+
+def _help_hint(error: click.UsageError) -> str:
+    return f"{error.ctx.command_path} --help" if error.ctx else "kernel-assistant --help"
+
+
+def _quiet_pipe() -> None:
+    """The reader (`head`, a closed pager) has enough; the interpreter must not complain when it flushes at exit."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())
+
+
+def _keep_traceback() -> str:
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="kernel-assistant-", suffix=".txt", delete=False) as file:
+        traceback.print_exc(file=file)
+    return file.name

@@ -1,0 +1,65 @@
+"""`kernel-assistant verify|profile CANDIDATE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kernel_assistant.cli.common import check_options, json_option, settings_for
+from kernel_assistant.cli.progress import choose_progress
+from kernel_assistant.cli.report import read_evaluation, report
+from kernel_assistant.cli.watch import watch
+from kernel_assistant.errors import EXIT_CANCELLED, EXIT_GATE, EXIT_OK, InternalError
+from kernel_assistant.records import Evaluation, JobOutcome, encode
+from kernel_assistant.session.client import Client
+from kernel_assistant.session.prepare import prepare_check
+from kernel_assistant.store import JobKind
+
+_candidate = click.argument("candidate", type=click.Path(path_type=Path))
+_reference = click.option("--reference", metavar="FILE[:CLASS]", help="What it must equal (default: its task.json).")
+
+
+@click.command("verify")
+@_candidate
+@_reference
+@check_options
+@json_option
+def verify_command(candidate: Path, reference: str | None, as_json: bool, **flags: object) -> int:
+    """Check CANDIDATE, a folder with plan.json and sources, against its reference. Exit code 1 unless it is correct."""
+    return _check(JobKind.verify, candidate, reference, as_json, flags)
+
+
+@click.command("profile")
+@_candidate
+@_reference
+@check_options
+@json_option
+def profile_command(candidate: Path, reference: str | None, as_json: bool, **flags: object) -> int:
+    """Time CANDIDATE against eager and torch.compile by the full protocol. Exit code 1 unless it is correct."""
+    return _check(JobKind.profile, candidate, reference, as_json, flags)
+
+
+def _check(kind: JobKind, candidate: Path, reference: str | None, as_json: bool, flags: dict[str, object]) -> int:
+    settings = settings_for(candidate, flags)
+    task, options = prepare_check(candidate, reference, settings, kind)
+    client = Client(settings)
+    stream = client.attach(str(client.submit(task, options)["job"]))
+    result = watch(
+        client, stream, choose_progress(f"{kind.value} {candidate}", silent=as_json), cancel_on_interrupt=True
+    )
+    if result.outcome is JobOutcome.cancelled:
+        return EXIT_CANCELLED
+    evaluation = read_evaluation(result)
+    if evaluation is None:
+        raise InternalError("the evaluation is not where the job wrote it", f"kernel-assistant show {stream.job}")
+    print(encode(evaluation).decode() if as_json else "\n".join([_verdict(evaluation), *report(result)]))
+    return EXIT_OK if evaluation.correct else EXIT_GATE
+
+
+def _verdict(evaluation: Evaluation) -> str:
+    if evaluation.correct:
+        return f"correct: {evaluation.message}"
+    return (
+        f"not correct ({evaluation.outcome.value.replace('_', ' ')} at {evaluation.stage.value}): {evaluation.message}"
+    )

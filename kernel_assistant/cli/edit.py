@@ -1,0 +1,110 @@
+"""`kernel-assistant apply|undo`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from kernel_assistant.cli.common import json_option, settings_for
+from kernel_assistant.cli.text import colourful, say_warning, styled
+from kernel_assistant.errors import EXIT_OK
+from kernel_assistant.session.edits import apply_job, find_job, find_place, note_undone
+from kernel_assistant.store import Store
+
+if TYPE_CHECKING:
+    from kernel_assistant.apply import Applied, Undone
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Only show what would change.")
+
+
+@click.command("apply")
+@click.argument("what", metavar="JOB|FILE[:CLASS]")
+@_dry_run
+@click.option("--force", is_flag=True, help="Also where no gain was confirmed.")
+@json_option
+def apply_command(what: str, dry_run: bool, force: bool, as_json: bool) -> int:
+    """Write the kernels of JOB (a number or `last`), or of the newest improved job of FILE, into the user's file.
+
+    A package STEM_kernels is written beside the file, and two lines into it. `undo` takes both back.
+    """
+    store = Store(settings_for(None).state_dir)
+    row = find_job(store, what)
+    applied, warnings = apply_job(store, row, dry_run=dry_run, force=force)
+    for warning in warnings:
+        say_warning(warning)
+    if as_json:
+        print(json.dumps(_applied(applied, row.id, dry_run)))
+        return EXIT_OK
+    print(_coloured(applied.diff), end="")
+    verb = "would be" if dry_run else "is"
+    package = f"{applied.package.name}/ ({len(applied.files)} files)"
+    print(f"{applied.class_name} in {applied.source} {verb} served by {package}")
+    if not dry_run:
+        print(f"take it back with: kernel-assistant undo {applied.source}")
+    return EXIT_OK
+
+
+@click.command("undo")
+@click.argument("what", metavar="JOB|FILE[:CLASS]")
+@_dry_run
+@json_option
+def undo_command(what: str, dry_run: bool, as_json: bool) -> int:
+    """Take applied kernels out of FILE, or of the file that JOB was applied to. Other changes since then stay."""
+    from kernel_assistant.apply import undo
+
+    store = Store(settings_for(None).state_dir)
+    place = find_place(store, what)
+    undone = undo(place.path, place.class_name or None, dry_run=dry_run)
+    if not dry_run:
+        note_undone(store, place.path, undone.classes)
+    if as_json:
+        print(json.dumps(_undone(undone, dry_run)))
+        return EXIT_OK
+    print(_coloured(undone.diff), end="")
+    print(_words(undone, dry_run))
+    return EXIT_OK
+
+
+def _words(undone: Undone, dry_run: bool) -> str:
+    names = ", ".join(undone.classes)
+    if dry_run:
+        return f"{names} in {undone.source} would be as before"
+    state = "byte for byte as before" if undone.restored else "without the kernels; other changes stay"
+    kept = f"; kept, since they were changed: {', '.join(undone.kept)}" if undone.kept else ""
+    return f"{names}: {undone.source} is {state}{kept}"
+
+
+def _applied(applied: Applied, job: str, dry_run: bool) -> dict[str, object]:
+    return {
+        "job": job,
+        "path": str(applied.source),
+        "class": applied.class_name,
+        "package": str(applied.package),
+        "files": list(applied.files),
+        "diff": applied.diff,
+        "dry_run": dry_run,
+    }
+
+
+def _undone(undone: Undone, dry_run: bool) -> dict[str, object]:
+    return {
+        "path": str(undone.source),
+        "classes": list(undone.classes),
+        "restored": undone.restored,
+        "removed": list(undone.removed),
+        "kept": list(undone.kept),
+        "diff": undone.diff,
+        "dry_run": dry_run,
+    }
+
+
+def _coloured(diff: str) -> str:
+    if not colourful(sys.stdout):
+        return diff
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    return "".join(
+        styled(line, fg=colours[line[0]]) if line[:1] in colours else line for line in diff.splitlines(keepends=True)
+    )

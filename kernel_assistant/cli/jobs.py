@@ -1,0 +1,114 @@
+"""`jobs`, `attach`, `cancel`, `history`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from kernel_assistant.cli.common import json_option, settings_for
+from kernel_assistant.cli.optimize import conclude
+from kernel_assistant.cli.progress import choose_progress
+from kernel_assistant.cli.text import ago, table, times
+from kernel_assistant.cli.watch import watch
+from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
+from kernel_assistant.records import to_builtins
+from kernel_assistant.session.client import Client
+from kernel_assistant.store import JobRow, JobState, Store
+
+_HEAD = ("job", "state", "module", "device", "when", "result")
+
+
+@click.command("jobs")
+@json_option
+@click.option("--all", "everything", is_flag=True, help="Ended jobs too.")
+def jobs_command(as_json: bool, everything: bool) -> int:
+    """List jobs that run, wait or were interrupted."""
+    rows = Client(settings_for(None)).jobs()
+    if not everything:
+        rows = [row for row in rows if row.state.active or row.state is JobState.interrupted]
+    _print_rows(rows, as_json, "no job is running; kernel-assistant history lists the ended ones")
+    return EXIT_OK
+
+
+@click.command("history")
+@json_option
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many.")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+def history_command(as_json: bool, limit: int, file: Path | None) -> int:
+    """List what was done (for FILE only, if one is named), newest first. Needs no session host."""
+    rows = Store(settings_for(None).state_dir).jobs(limit=limit if file is None else sys.maxsize)
+    if file is not None:
+        rows = [row for row in rows if row.task.path == str(file.absolute())][:limit]
+    _print_rows(rows, as_json, "nothing yet; begin with: kernel-assistant optimize FILE")
+    return EXIT_OK
+
+
+@click.command("attach")
+@click.argument("job")
+@json_option
+def attach_command(job: str, as_json: bool) -> int:
+    """Watch JOB (a number or `last`) to its end. One that was interrupted goes on. Ctrl-C only stops watching."""
+    client = Client(settings_for(None))
+    stream = client.attach(job)
+    try:
+        result = watch(client, stream, choose_progress(f"job {stream.job}", silent=as_json), cancel_on_interrupt=False)
+    except KeyboardInterrupt:
+        print(f"job {stream.job} goes on; stop it with: kernel-assistant cancel {stream.job}", file=sys.stderr)
+        return EXIT_CANCELLED
+    return conclude(result, as_json=as_json)
+
+
+@click.command("cancel")
+@click.argument("job")
+def cancel_command(job: str) -> int:
+    """Stop JOB (a number or `last`) and keep what it found."""
+    state = Client(settings_for(None)).cancel(job)
+    words = {JobState.running: "is stopping", JobState.cancelled: "is cancelled"}
+    print(f"job {job} {words.get(state, f'had ended: {state.value}')}")
+    return EXIT_OK
+
+
+def _print_rows(rows: list[JobRow], as_json: bool, nothing: str) -> None:
+    if as_json:
+        print(json.dumps([_summary(row) for row in rows]))
+    elif not rows:
+        print(nothing)
+    else:
+        print("\n".join(table(_HEAD, [_cells(row) for row in rows])))
+
+
+def _summary(row: JobRow) -> dict[str, object]:
+    """What a script wants to know of a job; the source text is left out."""
+    return {
+        "job": row.id,
+        "kind": row.options.kind.value,
+        "state": row.state.value,
+        "task": row.task.name,
+        "path": row.task.path,
+        "target": row.task.target,
+        "device": row.device,
+        "created": row.created,
+        "started": row.started,
+        "ended": row.ended,
+        "error": row.error,
+        "result": None if row.result is None else to_builtins(row.result),
+    }
+
+
+def _cells(row: JobRow) -> tuple[str, ...]:
+    when = ago(row.ended or row.started or row.created)
+    kind = "" if row.options.kind.value == "optimize" else f"{row.options.kind.value} "
+    return (row.id, row.state.value, f"{kind}{row.task.name}", row.device, when, _result(row))
+
+
+def _result(row: JobRow) -> str:
+    if row.error:
+        return row.error
+    if row.result is None:
+        return ""
+    words = row.result.outcome.value.replace("_", " ")
+    best = row.result.best
+    return words if best is None else f"{words}, {times(best.speedup_vs_compile or best.speedup_vs_eager)}"

@@ -1,0 +1,77 @@
+"""`kernel-assistant optimize FILE[:CLASS]`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from kernel_assistant.cli.common import json_option, run_options, settings_for
+from kernel_assistant.cli.progress import choose_progress
+from kernel_assistant.cli.text import say_warning
+from kernel_assistant.cli.watch import watch
+from kernel_assistant.errors import EXIT_CANCELLED, EXIT_GATE, EXIT_INTERNAL, EXIT_OK
+from kernel_assistant.records import JobOutcome, OptimizeResult, encode
+from kernel_assistant.session.client import Client
+from kernel_assistant.session.prepare import prepare
+
+
+@click.command("optimize")
+@click.argument("file", metavar="FILE[:CLASS]")
+@run_options
+@json_option
+@click.option("--fail-under", type=float, metavar="X", help="Exit with 1 unless X times as fast as torch.compile.")
+@click.option("--detach", is_flag=True, help="Print the job's number and leave it to the session host.")
+def optimize_command(file: str, as_json: bool, fail_under: float | None, detach: bool, **flags: object) -> int:
+    """Have kernels written for a module until they beat torch.compile or the budget is spent.
+
+    The module's inputs come from get_inputs(), a comment above the class, or pyproject.toml. Ctrl-C stops the job and
+    keeps the best so far.
+    """
+    settings = settings_for(Path(file), flags)
+    if settings.sandbox == "none":
+        say_warning("--sandbox none: generated code runs with all your rights and could read or delete your files")
+    task, options = prepare(file, settings)
+    client = Client(settings)
+    submitted = client.submit(task, options)
+    job = str(submitted["job"])
+    if detach:
+        print(json.dumps({"job": job}) if as_json else f"job {job}; watch it with: kernel-assistant attach {job}")
+        return EXIT_OK
+    _say_what_it_is(submitted, silent=as_json)
+    stream = client.attach(job)
+    result = watch(client, stream, choose_progress(f"job {job}: {task.name}", silent=as_json), cancel_on_interrupt=True)
+    return conclude(result, as_json=as_json, fail_under=fail_under)
+
+
+def conclude(result: OptimizeResult, *, as_json: bool, fail_under: float | None = None) -> int:
+    """Print `result`; its exit code."""
+    if as_json:
+        print(encode(result).decode(), flush=True)
+    else:
+        from kernel_assistant.cli.report import report
+
+        print("\n".join(report(result)), flush=True)
+    if result.outcome is JobOutcome.cancelled:
+        return EXIT_CANCELLED
+    if result.outcome is JobOutcome.failed:
+        return EXIT_INTERNAL
+    return EXIT_GATE if fail_under is not None and _speedup(result) < fail_under else EXIT_OK
+
+
+def _speedup(result: OptimizeResult) -> float:
+    """Confirmed, over torch.compile where it could be measured; 0 where nothing is confirmed."""
+    if result.best is None:
+        return 0.0
+    compared = result.best.speedup_vs_compile
+    return result.best.speedup_vs_eager if compared is None else compared
+
+
+def _say_what_it_is(submitted: dict[str, object], *, silent: bool) -> None:
+    if silent:
+        return
+    if submitted["joined"]:
+        say_warning(f"job {submitted['job']} is at it already; watching that one")
+    if submitted["resumed"]:
+        say_warning(f"job {submitted['job']} was interrupted; going on with it")

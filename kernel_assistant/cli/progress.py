@@ -1,0 +1,181 @@
+"""What is shown while a job runs, on stderr: a calm live view for a terminal, lines for everything else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from kernel_assistant.cli.text import milliseconds, say_warning, times
+from kernel_assistant.events import (
+    AnyEvent,
+    BaselineMeasured,
+    BestImproved,
+    CandidateEvaluated,
+    JobQueued,
+    JobStarted,
+    TaskOpened,
+    Warned,
+)
+from kernel_assistant.events import Progress as Phase
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+_REPORT_EVERY_S = 10.0
+
+
+class Progress:
+    """Silent: keeps count and passes warnings on."""
+
+    def __init__(self) -> None:
+        self.best = ""
+        self.phase = ""
+        self.reference = ""
+        self.tried = 0
+        self.correct = 0
+        self.started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def show(self, event: AnyEvent) -> None:
+        """Take note of `event` and show it."""
+        self.note(event)
+        if isinstance(event, Warned):
+            self.warn(event.message)
+        self.changed(event)
+
+    def note(self, event: AnyEvent) -> None:
+        match event:
+            case JobQueued():
+                self.phase = f"waiting for {event.position} jobs before it" if event.position else "starting"
+            case JobStarted():
+                self.phase = f"{'going on' if event.resumed else 'started'} on {event.device}"
+            case Phase():
+                self.phase = event.message or event.phase
+            case TaskOpened():
+                self.phase = f"module exported: {event.nodes} operators"
+            case BaselineMeasured():
+                self.reference = _reference(event)
+            case CandidateEvaluated():
+                self.tried += 1
+                self.correct += event.evaluation.correct
+            case BestImproved():
+                self.best = _best(event)
+
+    def counts(self) -> str:
+        return f"{self.tried} tried, {self.correct} correct"
+
+    def warn(self, message: str) -> None:
+        say_warning(message)
+
+    def changed(self, event: AnyEvent) -> None:
+        """Something to show may have changed."""
+
+    def close(self) -> None:
+        """Nothing more is shown."""
+
+
+class Lines(Progress):
+    """One line for each thing worth one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reported = time.monotonic()
+
+    def changed(self, event: AnyEvent) -> None:
+        match event:
+            case JobQueued() | JobStarted() | Phase() | TaskOpened():
+                self._say(self.phase)
+            case BaselineMeasured():
+                self._say(self.reference)
+            case BestImproved():
+                self._say(f"{self.counts()}; best {self.best}")
+            case CandidateEvaluated() if time.monotonic() - self._reported > _REPORT_EVERY_S:
+                self._say(self.counts())
+
+    def _say(self, text: str) -> None:
+        self._reported = time.monotonic()
+        print(f"[{self._reported - self.started:5.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+class LiveView(Progress):
+    """A few rows that change in place and vanish at the end."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._title = title
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+        from rich.live import Live
+
+        # Redrawn by its own clock, four times a second: events may come much faster.
+        self._live = Live(get_renderable=self._rows, console=Console(stderr=True), refresh_per_second=4, transient=True)
+        self._live.start()
+        return self
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def warn(self, message: str) -> None:
+        if self._live is None:
+            say_warning(message)
+        else:
+            self._live.console.print(f"warning: {message}", markup=False, highlight=False)
+
+    def _rows(self) -> Table:
+        from rich.table import Table
+
+        rows = Table.grid(padding=(0, 2))
+        rows.add_column(style="dim", no_wrap=True)
+        rows.add_column(overflow="ellipsis", no_wrap=True)
+        rows.add_row(f"{time.monotonic() - self.started:.0f} s", f"[bold]{_plain(self._title)}[/bold]")
+        rows.add_row("now", _plain(self.phase))
+        if self.reference:
+            rows.add_row("reference", _plain(self.reference))
+        if self.tried:
+            rows.add_row("candidates", self.counts())
+        if self.best:
+            rows.add_row("best", f"[green]{_plain(self.best)}[/green]")
+        return rows
+
+
+def choose_progress(title: str, *, silent: bool) -> Progress:
+    if silent:
+        return Progress()
+    return LiveView(title) if sys.stderr.isatty() else Lines()
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _reference(event: BaselineMeasured) -> str:
+    parts = [f"eager {milliseconds(event.eager_ms)}", f"torch.compile {milliseconds(event.compile_ms)}"]
+    if event.floor_ms:
+        parts.append(f"roofline floor {milliseconds(event.floor_ms)}")
+    return ", ".join(parts)
+
+
+def _best(event: BestImproved) -> str:
+    against = (
+        f"{times(event.speedup_vs_eager)} eager"
+        if event.speedup_vs_compile is None
+        else f"{times(event.speedup_vs_compile)} torch.compile"
+    )
+    state = "confirmed" if event.confirmed else "not yet confirmed"
+    return f"{milliseconds(event.candidate_ms)}, {against}, {state} ({event.schedule})"

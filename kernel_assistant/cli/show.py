@@ -1,0 +1,101 @@
+"""`kernel-assistant show JOB`: everything the store knows of a job. Needs no session host."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from kernel_assistant.cli.common import json_option, settings_for
+from kernel_assistant.cli.report import report
+from kernel_assistant.cli.text import milliseconds, styled, table, times
+from kernel_assistant.errors import EXIT_OK
+from kernel_assistant.records import Candidate, Evaluation, Step, to_builtins
+from kernel_assistant.store import JobRow, Store
+
+_MOST_ROWS = 20
+
+
+@click.command("show")
+@click.argument("job", default="last")
+@json_option
+@click.option("--all", "everything", is_flag=True, help="All evaluations, not the best twenty.")
+@click.option("--source", is_flag=True, help="The sources of the best candidate too.")
+def show_command(job: str, as_json: bool, everything: bool, source: bool) -> int:
+    """Report of JOB (a number or `last`): numbers, evaluations, kernels and graph."""
+    store = Store(settings_for(None).state_dir)
+    row = store.job(job)
+    steps = store.steps(row.id)
+    if as_json:
+        print(json.dumps({**to_builtins(row), "steps": to_builtins(steps)}))
+        return EXIT_OK
+    lines = [*_head(row), *_evaluations(steps, None if everything else _MOST_ROWS), *_graph(row)]
+    print("\n".join(lines + (_sources(row) if source else [])))
+    return EXIT_OK
+
+
+def _head(row: JobRow) -> list[str]:
+    when = datetime.fromtimestamp(row.created, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    lines = [f"job {row.id}, {row.options.kind.value}, {row.state.value}, {when}, policy {row.options.policy}"]
+    lines.append(f"{row.task.path}:{row.task.class_name}, numerics {row.task.numerics.value}")
+    if row.error:
+        lines.append(f"error: {row.error}")
+    return [*lines, "", *report(row.result)] if row.result is not None else lines
+
+
+def _evaluations(steps: tuple[Step, ...], most: int | None) -> list[str]:
+    pairs = [
+        (step.turn, candidate, evaluation)
+        for step in steps
+        for candidate, evaluation in zip(step.candidates, step.evaluations, strict=True)
+    ]
+    if not pairs:
+        return []
+    pairs.sort(key=lambda pair: _order(pair[2]))
+    rows = [_cells(*pair) for pair in pairs[:most]]
+    left_out = len(pairs) - len(rows)
+    lines = ["", _title("Evaluations of the search (quick tier), fastest first")]
+    lines += table(("turn", "candidate", "outcome", "time", "vs compile", "schedule or message"), rows)
+    return lines + ([f"and {left_out} more (--all)"] if left_out else [])
+
+
+def _order(evaluation: Evaluation) -> float:
+    return evaluation.timing.candidate_ms if evaluation.correct and evaluation.timing else float("inf")
+
+
+def _cells(turn: int, candidate: Candidate, evaluation: Evaluation) -> tuple[str, ...]:
+    timing = evaluation.timing
+    return (
+        str(turn),
+        evaluation.candidate[:8],
+        evaluation.outcome.value.replace("_", " "),
+        milliseconds(timing.candidate_ms) if timing else "",
+        times(timing.speedup_vs_compile) if timing and timing.speedup_vs_compile else "",
+        candidate.plan.schedule if evaluation.correct else evaluation.message,
+    )
+
+
+def _graph(row: JobRow) -> list[str]:
+    text = _artifact(row, "graph.txt")
+    return ["", _title("Graph"), text.rstrip()] if text else []
+
+
+def _sources(row: JobRow) -> list[str]:
+    names = (
+        [name for name in row.result.artifacts if name.endswith((".cu", ".cuh", ".cpp", ".h"))] if row.result else []
+    )
+    lines: list[str] = []
+    for name in names:
+        lines += ["", _title(name), _artifact(row, name).rstrip()]
+    return lines
+
+
+def _artifact(row: JobRow, name: str) -> str:
+    path = row.result.artifacts.get(name) if row.result else None
+    return Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else ""
+
+
+def _title(text: str) -> str:
+    return styled(text, bold=True)

@@ -1,0 +1,70 @@
+"""Words and numbers for people."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TextIO
+
+import click
+
+
+def colourful(stream: TextIO) -> bool:
+    """Colour only where a person looks and has not said no (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def styled(text: str, **style: bool | str) -> str:
+    """`text` for stdout, plain where colour is not wanted."""
+    return click.style(text, **style) if colourful(sys.stdout) else text  # type: ignore[arg-type]
+
+
+def say_error(cause: str, next_step: str) -> None:
+    """One line of cause, one of what to do."""
+    print(f"error: {_one_line(cause)}", file=sys.stderr)
+    if next_step:
+        print(f"next: {_one_line(next_step)}", file=sys.stderr)
+
+
+def say_warning(message: str) -> None:
+    print(f"warning: {_one_line(message)}", file=sys.stderr)
+
+
+def milliseconds(value: float | None) -> str:
+    """Three significant digits, with a unit that fits."""
+    if value is None:
+        return "not measured"
+    if value < 0.1:
+        return f"{value * 1e3:.3g} µs"
+    return f"{value / 1e3:.3g} s" if value >= 1000 else f"{value:.3g} ms"
+
+
+def times(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}×"
+
+
+def interval(bounds: tuple[float, float] | None) -> str:
+    return "" if bounds is None else f"({bounds[0]:.2f}–{bounds[1]:.2f})"
+
+
+def ago(moment: float) -> str:
+    """A time stamp in words; empty for 0."""
+    if not moment:
+        return ""
+    seconds = max(0.0, time.time() - moment)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Left-aligned columns, as lines."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
+    return [line.rstrip() for line in lines]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

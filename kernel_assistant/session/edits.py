@@ -1,0 +1,97 @@
+"""Applying a job and undoing it, with a note in the store. For every front end; runs in the front end's process,
+because the file is the user's and so are the rights to it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_assistant.apply import Applied, Options, apply_result
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import JobOutcome, KernelTask
+from kernel_assistant.session.applied import read_applied
+from kernel_assistant.store import JobOptions, JobRow, Store
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file, and one of its classes or "" for all."""
+
+    path: Path
+    class_name: str
+
+
+def find_job(store: Store, what: str) -> JobRow:
+    """The job that `what` names: a number, `last`, or the newest improved job of `FILE[:CLASS]`."""
+    if what == "last" or what.isdigit():
+        return store.job(what)
+    place = _place(what)
+    rows = [row for row in store.jobs(limit=100_000) if _is_of(row, place)]
+    for row in rows:
+        if row.result is not None and row.result.outcome is JobOutcome.improved:
+            return row
+    cause = "no job has improved" if rows else "there is no job for"
+    raise UsageError(f"{cause} {what}", f"kernel-assistant optimize {what}")
+
+
+def apply_job(store: Store, row: JobRow, *, dry_run: bool, force: bool = False) -> tuple[Applied, list[str]]:
+    """Edit the user's file; what was done, and warnings. Raises UsageError where there is nothing worth applying."""
+    if row.result is None or "plan.json" not in row.result.artifacts:
+        raise UsageError(f"job {row.id} has no candidate to apply", f"kernel-assistant show {row.id}")
+    warnings = _doubts(row, force)
+    folder = Path(row.result.artifacts["plan.json"]).parent
+    timing = read_applied(folder)
+    options = timing.options if timing else Options()
+    applied = apply_result(folder, place_of(row.task, row.options).path, dry_run=dry_run, options=options)
+    if not dry_run:
+        document = {"class": applied.class_name, "package": str(applied.package), "diff": applied.diff}
+        store.add_edit(str(applied.source), row.id, json.dumps(document))
+    return applied, warnings
+
+
+def find_place(store: Store, what: str) -> Place:
+    """Where `undo WHAT` works: a file, or where a job was applied."""
+    if what != "last" and not what.isdigit():
+        return _place(what)
+    row = store.job(what)
+    for edit in store.edits(job=row.id):
+        return Place(Path(edit.path), str(json.loads(edit.document)["class"]))
+    raise UsageError(f"job {row.id} is not applied to any file", "kernel-assistant undo FILE")
+
+
+def note_undone(store: Store, path: Path, classes: tuple[str, ...]) -> None:
+    for edit in store.edits(path=str(path)):
+        if json.loads(edit.document)["class"] in classes:
+            store.mark_undone(edit.id)
+
+
+def place_of(task: KernelTask, options: JobOptions) -> Place:
+    """The file and class that a job is about: those of the task, but for the Python call's tasks."""
+    if not options.source_path:
+        return Place(Path(task.path), task.class_name)
+    path, _, class_name = options.source_path.rpartition(":")
+    return Place(Path(path), class_name)
+
+
+def _doubts(row: JobRow, force: bool) -> list[str]:
+    if row.result is not None and row.result.outcome is JobOutcome.improved:
+        return []
+    if not force:
+        raise UsageError(
+            f"job {row.id} confirmed no gain ({row.result.outcome.value if row.result else row.state.value})",
+            "add --force to apply its best candidate all the same",
+        )
+    return ["no gain was confirmed for this candidate"]
+
+
+def _is_of(row: JobRow, place: Place) -> bool:
+    mine = place_of(row.task, row.options)
+    return mine.path == place.path and place.class_name in ("", mine.class_name)
+
+
+def _place(what: str) -> Place:
+    from kernel_assistant.source.build import split_spec
+
+    path, class_name = split_spec(what)
+    return Place(path, class_name)

@@ -1,0 +1,76 @@
+"""From what a user named to what a host takes: the task and how to run it. Every front end goes through here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.records import Candidate, KernelTask
+from kernel_assistant.store import JobKind, JobOptions
+
+
+def prepare(
+    spec: str, settings: Settings, *, text: str | None = None, kind: JobKind = JobKind.optimize
+) -> tuple[KernelTask, JobOptions]:
+    """Task and options for `FILE[:CLASS]`; `text` is an unsaved editor buffer.
+
+    The interpreter is looked up here and not in the host, whose environment is that of its first client.
+    Raises UsageError for the file or the options, MissingError for an interpreter, device or policy that is not there.
+    """
+    from kernel_assistant.source.build import build_task
+    from kernel_assistant.source.interpreter import find_interpreter
+
+    check_policy(settings.policy)
+    task = build_task(spec, target=resolve_target(settings.target), numerics=settings.numerics, text=text)
+    python = find_interpreter(task.path, settings.python or None).path
+    return task, options(settings, python, kind=kind)
+
+
+def options(settings: Settings, python: str, *, kind: JobKind, candidate: Candidate | None = None) -> JobOptions:
+    return JobOptions(
+        kind=kind,
+        policy=settings.policy,
+        budget=settings.budget,
+        python=python,
+        sandbox=settings.sandbox,
+        candidate=candidate,
+    )
+
+
+def check_policy(name: str) -> None:
+    """Raises MissingError for a model, which this version does not serve."""
+    if name == "model":
+        raise MissingError("no model is installed", "use --policy generator (or auto, which takes what is there)")
+
+
+def resolve_target(target: str) -> str:
+    """`auto` is the GPU where there is one. Raises MissingError for one that is asked for and not there."""
+    from kernel_assistant.targets.detect import detect
+
+    return detect(target).target
+
+
+def prepare_check(
+    workspace: Path, reference: str | None, settings: Settings, kind: JobKind
+) -> tuple[KernelTask, JobOptions]:
+    """Task and options to check the candidate of a workspace folder; `reference` replaces its `task.json`."""
+    import msgspec
+
+    from kernel_assistant.session.artifacts import read_task, read_workspace
+    from kernel_assistant.source.build import build_task
+    from kernel_assistant.source.interpreter import find_interpreter
+
+    candidate = read_workspace(workspace)
+    target = candidate.plan.target
+    if settings.target not in ("auto", target):
+        raise UsageError(f"the candidate is for {target}, not {settings.target}", f"leave --target out or say {target}")
+    resolve_target(target)
+    task = (
+        read_task(workspace) if reference is None else build_task(reference, target=target, numerics=settings.numerics)
+    )
+    if task is None:
+        raise UsageError(f"{workspace} says nothing of its reference", "add --reference FILE[:CLASS]")
+    task = msgspec.structs.replace(task, target=target)
+    python = find_interpreter(task.path, settings.python or None).path
+    return task, options(settings, python, kind=kind, candidate=candidate)

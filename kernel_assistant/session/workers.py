@@ -1,0 +1,91 @@
+"""Warm workers: importing torch takes seconds, so a worker outlives its job for a while. One for each device."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.targets.base import DeviceFacts
+
+_log = logging.getLogger(__name__)
+_MAX_LOG = 4 << 20
+
+
+@dataclass
+class _Idle:
+    worker: Worker
+    python: str
+    since: float
+
+
+class WorkerPool:
+    """Lends a worker for a device and an interpreter. At most one is kept per device: a GPU's memory belongs to others.
+
+    Each device is used by one job at a time, so no two jobs want the same worker.
+    """
+
+    def __init__(self, idle_seconds: float, log: Path) -> None:
+        self._idle_seconds = idle_seconds
+        self._log = log
+        self._lock = threading.Lock()
+        self._idle: dict[str, _Idle] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._expire, name="worker-expiry", daemon=True).start()
+
+    @contextmanager
+    def lend(self, python: str, device: DeviceFacts) -> Iterator[Worker]:
+        """A worker for the block, kept warm behind it if it is alive. Raises MissingError if it cannot be started."""
+        lane = f"{device.target}:{device.index}"
+        worker = self._take(lane, python) or self._start(python)
+        try:
+            yield worker
+        finally:
+            self._keep(lane, python, worker)
+
+    def close(self) -> None:
+        """End those that are idle; one that is lent ends when it comes back."""
+        self._closed.set()
+        with self._lock:
+            idle = list(self._idle.values())
+            self._idle.clear()
+        for item in idle:
+            item.worker.kill()
+
+    def _take(self, lane: str, python: str) -> Worker | None:
+        with self._lock:
+            item = self._idle.pop(lane, None)
+        if item is None:
+            return None
+        if item.python == python and item.worker.alive:
+            return item.worker
+        item.worker.kill()
+        return None
+
+    def _start(self, python: str) -> Worker:
+        if self._log.exists() and self._log.stat().st_size > _MAX_LOG:
+            self._log.replace(self._log.with_suffix(".log.old"))
+        # Devices are numbered as the driver numbers them, which is how they were chosen.
+        return Worker(python, log=self._log, env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+
+    def _keep(self, lane: str, python: str, worker: Worker) -> None:
+        if self._closed.is_set() or not worker.alive:
+            worker.kill()
+            return
+        with self._lock:
+            self._idle[lane] = _Idle(worker, python, time.monotonic())
+
+    def _expire(self) -> None:
+        while not self._closed.wait(min(1.0, self._idle_seconds / 4)):
+            now = time.monotonic()
+            with self._lock:
+                old = [lane for lane, item in self._idle.items() if now - item.since > self._idle_seconds]
+                items = [self._idle.pop(lane) for lane in old]
+            for item in items:
+                _log.info("worker %d was idle and ends", item.worker.process.pid)
+                item.worker.close()

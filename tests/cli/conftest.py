@@ -1,0 +1,89 @@
+"""The command line as a user runs it: a process of its own, a state folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.config import resolve
+from kernel_assistant.session.client import Client
+from kernel_assistant.session.start import find_host
+
+TINY_HOST = Path(__file__).parent.parent / "session" / "tiny_host.py"
+
+MODULE = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2
+
+
+def get_inputs():
+    return [torch.randn(64, 128)]
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    Client(resolve()[0]).shutdown()
+
+
+@pytest.fixture
+def settings(home):
+    return resolve()[0]
+
+
+@pytest.fixture
+def command():
+    """Arguments → the process' argument vector."""
+    return lambda *arguments: [sys.executable, "-m", "kernel_assistant", *map(str, arguments)]
+
+
+@pytest.fixture
+def run(home, command):
+    """Arguments → the finished process, with its output as text."""
+
+    def run_command(*arguments, **environment):
+        return subprocess.run(
+            command(*arguments), capture_output=True, text=True, env={**os.environ, **environment}, check=False
+        )
+
+    return run_command
+
+
+@pytest.fixture
+def tiny(settings):
+    """A host whose jobs do what the first line of the module's file says."""
+    child = subprocess.Popen([sys.executable, str(TINY_HOST)])
+    while (stream := find_host(settings)) is None:
+        assert child.poll() is None
+        time.sleep(0.01)
+    stream.close()
+    yield child
+    child.kill()
+    child.wait()
+
+
+@pytest.fixture
+def module(home):
+    """First line → the path of a file that defines Net."""
+
+    def write(first_line="", name="model.py"):
+        path = home / name
+        path.write_text(f"# {first_line}\n{MODULE}")
+        return path
+
+    return write

@@ -1,0 +1,151 @@
+"""The commands around jobs, against a real host whose jobs are tiny."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+from kernel_assistant.records import JobOutcome, OptimizeResult, decode
+from kernel_assistant.session.client import Client
+from kernel_assistant.store import JobState, Store
+
+
+def test_json_is_one_object_and_nothing_else(run, tiny, module):
+    done = run("optimize", module("tick 3"), "--json")
+    assert done.returncode == 0 and done.stderr == ""
+    result = decode(done.stdout, OptimizeResult)
+    assert result.outcome is JobOutcome.no_candidate and result.evaluations == 3
+    assert done.stdout.count("\n") == 1
+
+
+def test_progress_goes_to_stderr_and_the_report_to_stdout(run, tiny, module):
+    done = run("optimize", module("tick 3"))
+    assert done.returncode == 0
+    assert "turn 2" in done.stderr and "turn" not in done.stdout
+    assert "model.py:Net on tiny (cpu): no correct candidate was found" in done.stdout
+    assert "\x1b[" not in done.stdout + done.stderr
+
+
+def test_a_gate_that_is_not_met_is_exit_code_one(run, tiny, module):
+    assert run("optimize", module("tick 1"), "--fail-under", "1.05").returncode == 1
+
+
+def test_failures_of_the_job_keep_their_exit_code(run, tiny, module):
+    missing = run("optimize", module("fail"))
+    assert missing.returncode == 3
+    assert missing.stderr.endswith("error: no compiler\nnext: install one\n")
+    bug = run("optimize", module("bug"), "--json")
+    assert bug.returncode == 4 and bug.stdout == ""
+    assert bug.stderr.startswith("error: internal ZeroDivisionError: by design\nnext: ")
+
+
+def test_a_detached_job_is_watched_later(run, tiny, module):
+    started = run("optimize", module("tick 20"), "--detach", "--json")
+    job = json.loads(started.stdout)["job"]
+    done = run("attach", job, "--json")
+    assert decode(done.stdout, OptimizeResult).evaluations == 20
+    assert decode(run("attach", "last", "--json").stdout, OptimizeResult).evaluations == 20
+
+
+def test_the_lists_and_the_report(run, tiny, module):
+    waiting = json.loads(run("optimize", module("wait"), "--detach", "--json").stdout)["job"]
+    ended = run("optimize", module("tick 1", "other.py"), "--target", "cpu", "--detach")
+    assert f"job {int(waiting) + 1}" in ended.stdout
+    assert [row["state"] for row in json.loads(run("jobs", "--json").stdout)] == ["queued", "running"]
+    assert "model.py:Net" in run("jobs").stdout
+    assert "is stopping" in run("cancel", waiting).stdout or "cancelled" in run("cancel", waiting).stdout
+    run("attach", int(waiting) + 1)
+    assert [row["job"] for row in json.loads(run("history", "--json").stdout)] == [str(int(waiting) + 1), waiting]
+    assert [row["job"] for row in json.loads(run("history", "other.py", "--json").stdout)] == [str(int(waiting) + 1)]
+    shown = run("show")
+    assert "other.py" in shown.stdout and "Evaluations of the search" in shown.stdout and "correct" in shown.stdout
+    assert len(json.loads(run("show", "--json").stdout)["steps"]) == 1
+    assert "nothing is" not in run("jobs").stdout
+
+
+def test_ctrl_c_cancels_the_job_and_exits_130(settings, command, tiny, module):
+    child = subprocess.Popen(command("optimize", module("wait")), stdout=-1, stderr=-1, text=True)
+    assert any("pid" in line for line in child.stderr)
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == 130 and "cancelled" in out
+    assert Store(settings.state_dir).job("last").state is JobState.cancelled
+
+
+def test_ctrl_c_does_not_wait_for_a_host_that_hangs(command, tiny, module):
+    child = subprocess.Popen(command("optimize", module("wait")), stdout=-1, stderr=-1, text=True)
+    assert any("pid" in line for line in child.stderr)
+    os.kill(tiny.pid, signal.SIGSTOP)
+    child.send_signal(signal.SIGINT)
+    _, rest = child.communicate(timeout=60)
+    os.kill(tiny.pid, signal.SIGCONT)
+    assert child.returncode == 130
+    assert "error: cancelled, the host is still cleaning up" in rest
+
+
+def test_ctrl_c_in_attach_leaves_the_job_running(settings, run, command, tiny, module):
+    job = json.loads(run("optimize", module("wait"), "--detach", "--json").stdout)["job"]
+    child = subprocess.Popen(command("attach", job), stdout=-1, stderr=-1, text=True)
+    assert any("pid" in line for line in child.stderr)
+    child.send_signal(signal.SIGINT)
+    _, rest = child.communicate(timeout=60)
+    assert child.returncode == 130 and f"job {job} goes on" in rest
+    assert [row.state for row in Client(settings).jobs()] == [JobState.running]
+
+
+def test_a_reader_that_leaves_is_no_error(command, home):
+    child = subprocess.Popen(command("--help"), stdout=-1, stderr=-1)
+    child.stdout.close()
+    assert child.stderr.read() == b""
+    assert child.wait(timeout=60) == 0
+    child.stderr.close()
+
+
+def test_the_host_can_be_asked_and_stopped(run, tiny):
+    assert f"pid {tiny.pid}" in run("host", "status").stdout
+    assert json.loads(run("host", "status", "--json").stdout)["active_jobs"] == 0
+    stopper = subprocess.Popen([sys.executable, "-m", "kernel_assistant", "host", "stop"], stdout=-1, text=True)
+    tiny.wait(timeout=60)
+    assert stopper.communicate()[0] == "stopped\n"
+    assert run("host", "stop").stdout == "no session host runs\n"
+
+
+def test_doctor_says_what_is_there_and_what_is_missing(run, home):
+    done = run("doctor", "--json")
+    names = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert {"Python with torch", "C++ compiler", "sandbox bubblewrap", "state folder", "session host"} <= set(names)
+    assert done.returncode == 0
+    broken = run("doctor", "--python", "/bin/true")
+    assert broken.returncode == 3
+    assert "cost: nothing can be optimized" in broken.stdout and "next: " in broken.stdout
+
+
+def test_doctor_without_a_compiler(run, home):
+    done = run("doctor", "--json", PATH="/nonexistent", CXX="", CUDA_HOME="/nonexistent")
+    lack = next(item for item in json.loads(done.stdout)["findings"] if item["name"] == "C++ compiler")
+    assert not lack["ok"] and lack["cost"] and "g++" in lack["next_step"]
+
+
+def test_help_imports_neither_torch_nor_rich_nor_the_commands(home):
+    code = (
+        "import sys; from kernel_assistant.cli import main; code = main(['--help'])\n"
+        "heavy = {'torch', 'numpy', 'rich', 'sqlite3', 'msgspec', 'pynvml', 'kernel_assistant.session.client'}\n"
+        "print(sorted(heavy & set(sys.modules)), code, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[] 0\n"
+
+
+def test_no_command_imports_torch_or_numpy(home):
+    code = (
+        "import importlib, pkgutil, sys, kernel_assistant.cli as cli, kernel_assistant.session as session\n"
+        "for package in (cli, session):\n"
+        "    for module in pkgutil.iter_modules(package.__path__):\n"
+        "        importlib.import_module(f'{package.__name__}.{module.name}')\n"
+        "print(sorted({'torch', 'numpy', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

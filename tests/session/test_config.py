@@ -1,0 +1,89 @@
+"""Settings: five layers, and what a repository may not say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.config import documentation, parse_seconds, resolve
+from kernel_assistant.errors import UsageError
+
+
+@pytest.fixture
+def environ(tmp_path):
+    return {"KERNEL_ASSISTANT_HOME": str(tmp_path / "home")}
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_each_layer_goes_over_the_one_before(tmp_path, environ):
+    project = tmp_path / "project"
+    assert resolve(project, {}, environ)[0].budget == 120.0
+    write(project / "pyproject.toml", '[tool.kernel-assistant]\nbudget = "1m"\npolicy = "generator"\n')
+    assert resolve(project / "src" / "model.py", {}, environ)[0].budget == 60.0
+    write(tmp_path / "home" / "config" / "config.toml", 'budget = 50\nsandbox = "landlock"\n')
+    assert resolve(project, {}, environ)[0].budget == 50.0
+    environ["KERNEL_ASSISTANT_BUDGET"] = "40s"
+    assert resolve(project, {}, environ)[0].budget == 40.0
+    settings, warnings = resolve(project, {"budget": "30", "target": None}, environ)
+    assert (settings.budget, settings.target, settings.policy, settings.sandbox) == (
+        30.0,
+        "auto",
+        "generator",
+        "landlock",
+    )
+    assert warnings == []
+
+
+def test_one_variable_moves_everything(tmp_path, environ):
+    settings, _ = resolve(None, {}, environ)
+    assert {settings.state_dir.parent, settings.cache_dir.parent, settings.runtime_dir.parent} == {tmp_path / "home"}
+
+
+@pytest.mark.parametrize(
+    "key", ["sandbox", "python", "endpoint", "host", "state_dir", "state-dir", "cache_dir", "runtime_dir"]
+)
+def test_a_repository_cannot_set_what_is_the_users(tmp_path, environ, key):
+    write(tmp_path / "pyproject.toml", f'[tool.kernel-assistant]\n{key} = "none"\n')
+    settings, warnings = resolve(tmp_path, {}, environ)
+    assert settings == resolve(None, {}, environ)[0]
+    assert len(warnings) == 1 and repr(key) in warnings[0] and "\n" not in warnings[0]
+
+
+def test_tables_of_other_parts_are_left_alone(tmp_path, environ):
+    write(tmp_path / "pyproject.toml", '[tool.kernel-assistant.modules."m.py:Net"]\ninputs = "()"\n')
+    assert resolve(tmp_path, {}, environ)[1] == []
+
+
+def test_unknown_names_in_the_users_file_are_said(tmp_path, environ):
+    write(tmp_path / "home" / "config" / "config.toml", "bugdet = 3\n")
+    assert "'bugdet'" in resolve(None, {}, environ)[1][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("budget", "soon"), ("budget", "-1"), ("budget", "nan"), ("budget", "inf"), ("target", "tpu"), ("numerics", "x")],
+)
+def test_values_that_do_not_fit_are_bad_use(environ, name, value):
+    with pytest.raises(UsageError, match=name):
+        resolve(None, {name: value}, environ)
+    with pytest.raises(UsageError, match=f"KERNEL_ASSISTANT_{name.upper()}"):
+        resolve(None, {}, {**environ, f"KERNEL_ASSISTANT_{name.upper()}": value})
+
+
+def test_a_file_that_is_not_toml_is_bad_use(tmp_path, environ):
+    write(tmp_path / "home" / "config" / "config.toml", "= 3")
+    with pytest.raises(UsageError, match=r"config\.toml"):
+        resolve(None, {}, environ)
+
+
+def test_durations():
+    assert [parse_seconds(text) for text in ("90", "120s", " 2M ", "1h", 0.5)] == [90.0, 120.0, 120.0, 3600.0, 0.5]
+
+
+def test_every_setting_has_its_line():
+    assert all(line and "\n" not in line for line in documentation().values())
