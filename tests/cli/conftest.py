@@ -31,11 +31,12 @@ def get_inputs():
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path, monkeypatch, python_path):
     for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
+    monkeypatch.setenv("PYTHONPATH", python_path)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     Client(resolve()[0]).shutdown()

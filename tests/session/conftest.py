@@ -16,10 +16,11 @@ from kernel_assistant.session.start import find_host
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
+def settings(tmp_path, monkeypatch, python_path):
     for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", python_path)
     resolved, _ = resolve()
     yield resolved
     Client(resolved).shutdown()
