@@ -61,6 +61,11 @@ def is_atomic(value: Any) -> bool:
     return isinstance(value, (*_LITERAL, *_NAMED, *_TORCH, enum.Enum, torch.Tensor, torch.nn.Module))
 
 
+def is_state(key: str) -> bool:
+    """Whether an attribute belongs to the user: names with two underscores on both sides are Python's and torch's."""
+    return key not in INTERNAL and not (key.startswith("__") and key.endswith("__"))
+
+
 def module_attributes(module: torch.nn.Module) -> dict[str, dict[str, str]]:
     """Submodule path ("" for the module) → attribute → frozen value, `training` flags included.
 
@@ -69,10 +74,28 @@ def module_attributes(module: torch.nn.Module) -> dict[str, dict[str, str]]:
     return {path: submodule_attributes(child) for path, child in module.named_modules(remove_duplicate=False)}
 
 
+def same_attributes(module: torch.nn.Module, verified: dict[str, dict[str, str]]) -> bool:
+    """Whether a module is as it was when `verified` was noted.
+
+    Private attributes that libraries hang on modules since do not count, unless they hide something of the class.
+    """
+    children = dict(module.named_modules(remove_duplicate=False))
+    return children.keys() == verified.keys() and all(
+        _same(child, submodule_attributes(child), verified[path]) for path, child in children.items()
+    )
+
+
+def _same(module: torch.nn.Module, found: dict[str, str], verified: dict[str, str]) -> bool:
+    added = [key for key in found if key not in verified]
+    if any(not key.startswith("_") or hasattr(type(module), key) for key in added):
+        return False
+    return all(found.get(key) == text for key, text in verified.items())
+
+
 def submodule_attributes(module: torch.nn.Module) -> dict[str, str]:
     """`module_attributes` of one module without its children."""
     state = vars(module)
-    found = {key: freeze(value) for key, value in state.items() if key not in INTERNAL}
+    found = {key: freeze(value) for key, value in state.items() if is_state(key)}
     found["(class)"] = type(module).__qualname__
     for kind in ("_parameters", "_buffers"):
         found[f"({kind[1:]})"] = ", ".join(sorted(key for key, value in state[kind].items() if value is not None))

@@ -22,6 +22,7 @@ LEVELS: dict[str, set[str]] = {
 
 _lock = ForkSafeLock()
 _drivers: dict[int, Driver] = {}
+_opened: dict[str, tuple[int, int]] = {}
 
 
 class NoBinary(OSError):
@@ -51,6 +52,7 @@ class Binaries:
     def _load(self, device: torch.device) -> CpuModule | CudaModule:
         path = os.path.join(self.folder, f"kernels.{self._pick(device)}{self._suffix}")
         if device.type == "cpu":
+            _check_not_replaced(path)
             return CpuModule(path)
         with open(path, "rb") as image:
             return CudaModule(driver(device.index), image.read())
@@ -72,10 +74,22 @@ class Binaries:
         return platform.machine() in ("x86_64", "AMD64") and LEVELS[arch] | self.cpu_flags <= processor_flags()
 
 
+def _check_not_replaced(path: str) -> None:
+    """The dynamic linker gives out the library that it has under a path, not a newer one that was put there."""
+    status = os.stat(path)
+    identity = (status.st_ino, status.st_mtime_ns)
+    if _opened.setdefault(path, identity) != identity:
+        raise NoBinary(f"{os.path.basename(path)} was replaced while the old one is in use: start the process again")
+
+
 def driver(index: int) -> Driver:
-    """The driver with the primary context of a device; torch uses the same context."""
+    """The driver with the primary context of a device, made current on this thread; torch uses the same context.
+
+    Call it with the device current in torch, or torch's current device changes.
+    """
     if index not in _drivers:
         _drivers[index] = Driver(index)
+    _drivers[index].make_current()
     return _drivers[index]
 
 

@@ -7,7 +7,9 @@ formatter does not change it; any change of what the class computes does. What l
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
+import symtable
 from collections.abc import Iterator
 
 MARKER = "_kernels/load.py"
@@ -40,16 +42,21 @@ def is_ours(decorator: ast.expr) -> bool:
 
 
 def _outer(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements outside functions and classes, also those inside `if`, `try` and `with`."""
+    """Statements outside functions and classes, also those inside `if`, `try` and `with`, but not of a script."""
     for node in body:
         yield node
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or _is_script(node):
             continue
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.stmt):
                 yield from _outer([child])
             elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
                 yield from _outer(child.body)
+
+
+def _is_script(node: ast.stmt) -> bool:
+    """`if __name__ == ...`: what it binds is not there when the class is used."""
+    return isinstance(node, ast.If) and any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
 
 
 def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, set[str]]]]:
@@ -61,12 +68,20 @@ def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, set[str]]]]
     return found
 
 
-def _names(node: ast.AST) -> set[str]:
-    """Names used below `node`, our decorator left out."""
+def _names(node: ast.stmt) -> set[str]:
+    """Names of the module that a statement uses, our decorator left out; locals of functions do not count."""
     if isinstance(node, ast.ClassDef):
-        kept: list[ast.AST] = [item for item in node.decorator_list if not is_ours(item)]
-        return {name for part in (*kept, *node.bases, *node.keywords, *node.body) for name in _names(part)}
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        node = copy.copy(node)
+        node.decorator_list = [item for item in node.decorator_list if not is_ours(item)]
+    return set(_global_names(symtable.symtable(ast.unparse(node), "statement", "exec"), outermost=True))
+
+
+def _global_names(table: symtable.SymbolTable, outermost: bool = False) -> Iterator[str]:
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (outermost or symbol.is_global()):
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from _global_names(child)
 
 
 def _bindings(node: ast.stmt) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -174,7 +175,12 @@ class Guard:
     def _bind(self, tensors: Sequence[torch.Tensor]) -> Launch:
         contract = self.contract
         dims = sizes.match_shapes([value["spec"]["shape"] for value in contract.inputs], [t.shape for t in tensors])
-        return Launch(contract.plan, contract.outputs, dims, self.binaries, tensors[0].device, contract.alignment)
+        return self._make(dims, tensors[0].device)
+
+    def _make(self, dims: dict[str, int], device: torch.device) -> Launch:
+        contract = self.contract
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            return Launch(contract.plan, contract.outputs, dims, self.binaries, device, contract.alignment)
 
     def _unfit(self, tensors: Sequence[torch.Tensor]) -> str:
         """Why the kernels are not for these tensors: "" if they are. Shapes, dtypes, layout, device."""
@@ -212,7 +218,7 @@ class Guard:
         key = ("operator", *((tensor.shape, tensor.device) for tensor in fitting))
         launch = self._launches.get(key)
         if not isinstance(launch, Launch):
-            launch = Launch(contract.plan, contract.outputs, dims, self.binaries, ordered[0].device, contract.alignment)
+            launch = self._make(dims, ordered[0].device)
             self._launches[key] = launch
         launch.tick()
         return launch(fitting)

@@ -180,9 +180,11 @@ def _usable(guard: Guard) -> Callable[[], bool]:
     def usable() -> bool:
         if guard.unavailable or not _switch["enabled"]:
             return False
-        target = guard.contract.target
+        if guard.contract.target == "cuda" and not torch.cuda.is_available():
+            return False
         try:
-            device = torch.device("cuda", torch.cuda.current_device()) if target == "cuda" else torch.device("cpu")
+            on_host = guard.contract.target == "cpu"
+            device = torch.device("cpu") if on_host else torch.device("cuda", torch.cuda.current_device())
             guard.binaries.module(device)
         except (OSError, ValueError, RuntimeError) as error:
             guard.disable("unavailable", str(error))

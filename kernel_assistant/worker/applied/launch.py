@@ -38,6 +38,8 @@ class Launch:
         device: torch.device,
         alignment: int,
     ) -> None:
+        if device.type == "cuda":
+            driver(device.index)
         module = binaries.module(device)
         self._bound = executor.bind(plan, dims, module)
         self._run = self._bound.run
@@ -91,7 +93,7 @@ class _CudaStream:
 
     def __call__(self) -> int:
         if not hasattr(self._seen, "ready"):
-            driver(self._index).make_current()
+            driver(self._index)
             self._seen.ready = True
         if self._raw is not None:
             return self._raw(self._index)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .attributes import INTERNAL, freeze, is_atomic, module_attributes
+from .attributes import freeze, is_atomic, is_state, same_attributes
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = [getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS]
@@ -63,9 +63,9 @@ class Watched:
             (state, key, freeze(value))
             for state in (child.__dict__ for child in children)
             for key, value in state.items()
-            if key not in INTERNAL and not is_atomic(value)
+            if is_state(key) and not is_atomic(value)
         ]
-        same = module_attributes(module) == self.attributes
+        same = same_attributes(module, self.attributes)
         found = [_source(module, path) for path in self.paths]
         self.sources = [source for source in found if source is not None]
         self._verdict = "" if same else "attributes"
@@ -75,7 +75,7 @@ class Watched:
 
 def _snapshots(module: torch.nn.Module) -> Iterable[Snapshot]:
     state = module.__dict__
-    keys = [key for key in state if key not in INTERNAL]
+    keys = [key for key in state if is_state(key)]
     yield _snapshot(state, [*keys, "_parameters", "_buffers", "_modules", *_HOOKS])
     for name in ("_parameters", "_buffers", "_modules"):
         if state[name]:

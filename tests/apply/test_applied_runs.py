@@ -1,0 +1,417 @@
+"""The applied file in processes with the real torch: values, reasons to fall back, what torch does to classes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.apply import Options, apply_result, export_model_new, undo
+
+MakeResult = Callable[..., Path]
+Python = Callable[..., str]
+
+START = """
+import sys, warnings
+warnings.simplefilter("error", RuntimeWarning)
+sys.path.insert(0, "")
+import torch, model, model_kernels
+from model import Gate
+
+def counts():
+    found = model_kernels.counters()["Gate"]
+    model_kernels.reset_counters()
+    return found["kernel"], found["fallbacks"]
+
+def expect(reason, call, reference):
+    counts()
+    got = call()
+    want = {(0, reason): 1} if reason else {(1, None): 1}
+    kernel, fallbacks = counts()
+    assert (kernel, fallbacks) == ((0, {reason: 1}) if reason else (1, {})), (reason, kernel, fallbacks)
+    torch.testing.assert_close(got, reference)
+
+def plain(module, x):
+    return module.out(x * torch.sigmoid(x) * module.weight * module.scale)
+
+module = Gate().eval()
+x = torch.randn(5, 64)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path, user_file: str, make_result: MakeResult) -> Path:
+    path = tmp_path / "proj" / "model.py"
+    path.parent.mkdir()
+    path.write_text(user_file)
+    apply_result(make_result(user_file), path)
+    return path
+
+
+def test_guard(model: Path, python: Python) -> None:
+    """Each thing that was not verified goes to the original, everything that was goes to the kernel."""
+    code = """
+import functools, copy
+from torch.func import vmap
+torch.set_grad_enabled(False)
+for rows in (1, 3, 8, 1000):
+    y = torch.randn(rows, 64)
+    expect("", lambda: module(y), plain(module, y))
+expect("", lambda: module(x=x), plain(module, x))
+expect("shape", lambda: module(torch.ones(64)), plain(module, torch.ones(64)))
+expect("shape", lambda: module(x[None]), plain(module, x[None]))
+expect("size", lambda: module(x[:0]), plain(module, x[:0]))
+expect("dtype", lambda: module(x.double()), plain(module, x.double()))
+wide = torch.randn(64, 5).t()
+expect("strides", lambda: module(wide), plain(module, wide))
+odd = torch.randn(5 * 64 + 1)[1:].view(5, 64)
+expect("alignment", lambda: module(odd), plain(module, odd))
+one_row = torch.randn(64, 1).t()
+expect("", lambda: module(one_row), plain(module, one_row))
+
+with torch.enable_grad():
+    expect("gradient", lambda: module(x).detach(), plain(module, x))
+    out = module(x.clone().requires_grad_())
+    out.sum().backward()
+    assert module.weight.grad is not None
+    module.requires_grad_(False)
+    expect("", lambda: module(x), plain(module, x))
+    module.requires_grad_(True)
+with torch.inference_mode():
+    expect("", lambda: module(x), plain(module, x))
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    expect("autocast", lambda: module(x), plain(module, x))
+expect("transform", lambda: vmap(module, in_dims=0)(x[:, None]), plain(module, x[:, None]))
+from torch.utils.flop_counter import FlopCounterMode
+with FlopCounterMode(display=False):
+    expect("transform", lambda: module(x), plain(module, x))
+import torch.autograd.forward_ad as fwAD
+with fwAD.dual_level():
+    expect("transform", lambda: fwAD.unpack_dual(module(fwAD.make_dual(x, x))).primal, plain(module, x))
+    assert counts()[0] == 0
+traced = torch.jit.trace(module, x)
+torch.testing.assert_close(traced(2 * x), plain(module, 2 * x))
+torch.testing.assert_close(torch.jit.script(module)(2 * x), plain(module, 2 * x))
+
+module.train()
+expect("attributes", lambda: module(x), plain(module, x))
+module.eval()
+expect("", lambda: module(x), plain(module, x))
+module.out.train()
+expect("attributes", lambda: module(x), plain(module, x))
+module.out.eval()
+module.scale = 2.0
+expect("attributes", lambda: module(x), plain(module, x))
+module.scale = float("1.5")
+expect("", lambda: module(x), plain(module, x))
+module.extra = 1
+expect("attributes", lambda: module(x), plain(module, x))
+del module.extra
+module._is_initialised_by_a_library = True
+expect("", lambda: module(x), plain(module, x))
+module.out.forward = lambda x: x + 1
+expect("attributes", lambda: module(x), plain(module, x))
+del module.out.forward
+expect("", lambda: module(x), plain(module, x))
+out, module.out = module.out, torch.nn.ReLU().eval()
+expect("attributes", lambda: module(x), plain(module, x))
+module.out = out
+hook = module.out.register_forward_hook(lambda m, i, o: o + 1)
+expect("hooks", lambda: module(x), plain(module, x))
+hook.remove()
+hook = module.register_forward_hook(lambda m, i, o: o + 1)
+expect("", lambda: module(x), plain(module, x) + 1)
+hook.remove()
+hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda m, i: None)
+expect("hooks", lambda: module(x), plain(module, x))
+hook.remove()
+
+module.weight.mul_(2)
+expect("", lambda: module(x), plain(module, x))
+module.weight = torch.nn.Parameter(torch.randn(64))
+expect("", lambda: module(x), plain(module, x))
+module.weight.data = torch.randn(64)
+expect("", lambda: module(x), plain(module, x))
+module.half()
+expect("dtype", lambda: module(x.half()), plain(module, x.half()))
+module.float()
+expect("", lambda: module(x), plain(module, x))
+torch.nn.utils.parametrize.register_parametrization(module, "weight", torch.nn.Identity())
+expect("subclass", lambda: module(x), plain(module, x))
+torch.nn.utils.parametrize.remove_parametrizations(module, "weight")
+expect("", lambda: module(x), plain(module, x))
+
+class Overriding(Gate):
+    def forward(self, x):
+        return x + 1
+class Calling(Gate):
+    def forward(self, x):
+        return super().forward(x) + 1
+counts()
+assert torch.equal(Overriding().eval()(x), x + 1)
+assert counts() == (0, {})
+expect("subclass", lambda: Calling().eval()(x), plain(Calling().eval(), x) + 1)
+
+with torch.profiler.profile() as profile:
+    expect("", lambda: module(x), plain(module, x))
+assert any("kernel_assistant::gate_" in event.key for event in profile.key_averages())
+model_kernels.set_enabled(False)
+torch.testing.assert_close(module(x), plain(module, x))
+assert counts() == (0, {})
+"""
+    python(START + code, model.parent)
+
+
+def test_what_torch_and_python_do_to_modules(model: Path, python: Python) -> None:
+    code = """
+import copy, io, os, pickle, threading
+torch.set_grad_enabled(False)
+twin = copy.deepcopy(module)
+expect("", lambda: twin(x), plain(module, x))
+again = pickle.loads(pickle.dumps(module))
+assert type(again) is Gate
+expect("", lambda: again(x), plain(module, x))
+buffer = io.BytesIO()
+torch.save(module, buffer); buffer.seek(0)
+expect("", lambda: torch.load(buffer, weights_only=False)(x), plain(module, x))
+fresh = Gate().eval()
+fresh.load_state_dict(module.state_dict(), strict=True)
+expect("", lambda: fresh(x), plain(module, x))
+assert Gate.__name__ == "Gate" and Gate.forward.__doc__ == Gate.forward.__wrapped__.__doc__
+
+failures = []
+def work(seed):
+    mine, y = Gate().eval(), torch.randn(10 + seed, 64, generator=torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        for _ in range(200):
+            if not torch.allclose(mine(y), plain(mine, y), atol=1e-5):
+                failures.append(seed)
+counts()
+threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+assert not failures
+assert counts() == (800, {})
+
+import gc
+guard = dict(zip(Gate.forward.__code__.co_freevars, Gate.forward.__closure__))["run"].cell_contents.__self__
+del twin, again, fresh
+gc.collect()
+assert len(guard._watched) <= 1, len(guard._watched)
+
+torch.set_num_threads(1)
+pid = os.fork()
+if pid == 0:
+    ok = torch.allclose(module(x), plain(module, x), atol=1e-5)
+    os._exit(0 if ok else 1)
+assert os.waitpid(pid, 0)[1] == 0
+
+import importlib
+importlib.reload(model)
+expect("", lambda: model.Gate().eval()(x), plain(module, x) if False else plain(Gate().eval(), x))
+import importlib.util
+spec = importlib.util.spec_from_file_location("another_name", "model_kernels/__init__.py")
+another = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(another)
+assert another.counters() == model_kernels.counters()
+
+import shutil
+from pathlib import Path
+(library,) = Path("model_kernels/Gate").glob("*.so")
+shutil.copy(library, "new.so")
+Path("new.so").replace(library)
+importlib.reload(model)
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    torch.testing.assert_close(model.Gate().eval()(x), plain(Gate().eval(), x))
+assert "was replaced" in str(seen[0].message), seen
+"""
+    python(START + code, model.parent)
+
+
+def test_compile_and_export(model: Path, python: Python) -> None:
+    code = """
+class Parent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.gate = torch.nn.Linear(64, 64), module
+    def forward(self, x):
+        return torch.relu(self.gate(self.first(x)))
+
+parent = Parent().eval()
+want = lambda x: torch.relu(plain(module, parent.first(x)))
+compiled = torch.compile(parent, fullgraph=True, dynamic=True)
+with torch.no_grad():
+    counts()
+    torch.testing.assert_close(compiled(x), want(x))
+    y = torch.randn(9, 64)
+    torch.testing.assert_close(compiled(y), want(y))
+    kernel, fallbacks = counts()
+    assert kernel == 2 and not fallbacks, (kernel, fallbacks)
+    module.scale = 3.0
+    torch.testing.assert_close(compiled(x), want(x))
+    assert counts()[0] == 0
+    module.scale = 1.5
+    module.out.train()
+    torch.testing.assert_close(compiled(x), want(x))
+    assert counts()[0] == 0
+    module.out.eval()
+    torch.testing.assert_close(compiled(x.view(1, 5, 64)), want(x.view(1, 5, 64)))
+    assert counts()[0] == 0
+torch.testing.assert_close(compiled(x), want(x))
+compiled(x).sum().backward()
+assert module.weight.grad is not None
+assert counts()[0] == 0
+
+with torch.no_grad():
+    dims = ({0: torch.export.Dim("rows", min=2, max=4096)},)
+    for strict in (False, True):
+        program = torch.export.export(parent, (x,), dynamic_shapes=dims, strict=strict)
+        assert not any("kernel_assistant" in str(node.target) for node in program.graph.nodes)
+        torch.testing.assert_close(program.module()(y), want(y))
+"""
+    python(START + code, model.parent)
+
+
+def test_export_with_the_operator(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
+    (tmp_path / "proj").mkdir()
+    path = tmp_path / "proj" / "model.py"
+    path.write_text(user_file)
+    apply_result(
+        make_result(user_file), path, options=Options(exported="kernel", compiled_parent="original", min_elements=128)
+    )
+    code = """
+import io
+y = torch.randn(9, 64)
+with torch.no_grad():
+    expect("small", lambda: module(x[:1]), plain(module, x[:1]))
+    for strict in (False, True):
+        dims = ({0: torch.export.Dim("rows", min=2, max=4096)},)
+        program = torch.export.export(module, (x,), dynamic_shapes=dims, strict=strict)
+        assert any("kernel_assistant" in str(node.target) for node in program.graph.nodes), (strict, program)
+        torch.testing.assert_close(program.module()(y), plain(module, y))
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer); buffer.seek(0)
+        torch.testing.assert_close(torch.export.load(buffer).module()(y), plain(module, y))
+    counts()
+    torch.testing.assert_close(torch.compile(module, fullgraph=True, backend="eager")(x), plain(module, x))
+    assert counts() == (0, {})
+operators = torch.ops.kernel_assistant
+(name,) = [name for name in dir(operators) if name.startswith("gate_")]
+torch.library.opcheck(getattr(operators, name).default, (x, module.weight.detach()))
+"""
+    python(START + code, path.parent)
+
+
+@pytest.mark.parametrize(
+    "problem", ["wrong architecture", "missing library", "damaged plan", "edited class", "no runtime"]
+)
+def test_one_warning_and_the_original(problem: str, model: Path, python: Python, user_file: str) -> None:
+    folder = model.parent / "model_kernels"
+    binary = folder / "Gate" / "kernels.x86-64-avx2.so"
+    if problem == "wrong architecture":
+        binary.rename(binary.with_name("kernels.aarch64.so"))
+    elif problem == "missing library":
+        binary.write_bytes(b"not a library")
+    elif problem == "damaged plan":
+        (folder / "Gate" / "plan.json").write_text("{")
+    elif problem == "edited class":
+        model.write_text(model.read_text().replace("torch.sigmoid(x)", "torch.tanh(x)"))
+    else:
+        (folder / "_runtime" / "applied" / "guard.py").unlink()
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    import sys; sys.path.insert(0, "")
+    import torch, model
+    module, x = model.Gate().eval(), torch.randn(3, 64)
+    with torch.no_grad():
+        for _ in range(3):
+            gate = torch.tanh(x) if "tanh" in open("model.py").read() else torch.sigmoid(x)
+            torch.testing.assert_close(module(x), x * gate * module.weight * 1.5)
+        torch.compile(module, backend="eager", fullgraph=True)(x)
+ours = [str(one.message) for one in seen if issubclass(one.category, RuntimeWarning)]
+print(len(ours), *ours)
+"""
+    out = python(code, model.parent)
+    assert out.startswith("1 "), out
+
+
+def test_no_compiler_and_no_tool_are_needed(model: Path, python: Python) -> None:
+    code = """
+torch.set_grad_enabled(False)
+expect("", lambda: module(x), plain(module, x))
+assert "kernel_assistant" not in sys.modules
+"""
+    python(START + code, model.parent, env={"PATH": ""})
+
+
+def test_ways_to_load(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
+    """Imported alone, from a package, from a folder without `__init__.py`, by path, and run as a script."""
+    code = """
+import importlib, importlib.util, os, runpy, sys, warnings
+warnings.simplefilter("error", RuntimeWarning)
+root = os.getcwd()
+
+def by_path(folder):
+    spec = importlib.util.spec_from_file_location("any", os.path.join(root, folder, "model.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+def used():
+    loaded = [m for n, m in list(sys.modules.items()) if n.startswith("_kernels_") and n.endswith(".install")]
+    return sum(one["kernel"] for m in loaded for one in m.counters().values())
+
+by_path("naïve ordner (1)")
+assert used() == 1
+runpy.run_path("script/model.py", run_name="__main__")
+assert used() == 2
+sys.path.insert(0, root)
+importlib.import_module("namespace.model")
+assert used() == 3
+runpy.run_module("package.model", run_name="__main__", alter_sys=True)
+assert used() == 4
+importlib.import_module("package.model")
+assert used() == 5
+assert importlib.import_module("package.model_kernels").counters()["Gate"]["kernel"] == 2
+sys.path.insert(0, os.path.join(root, "script"))
+importlib.import_module("model")
+assert used() == 6
+"""
+    use = "\nwith torch.no_grad():\n    assert torch.isfinite(Gate().eval()(torch.randn(3, 64))).all()\n"
+    text = user_file.partition("if __name__")[0] + use
+    folders = [tmp_path / "root" / name for name in ("naïve ordner (1)", "script", "namespace", "package")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "model.py").write_text(text)
+        apply_result(make_result(text), folder / "model.py")
+    (folders[-1] / "__init__.py").write_text("")
+    python(code, tmp_path / "root")
+    command = [sys.executable, "-W", "error::RuntimeWarning", str(folders[-1] / "model.py")]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    for folder in folders:
+        assert undo(folder / "model.py").restored
+        assert (folder / "model.py").read_text() == text
+        assert not (folder / "model_kernels").exists()
+
+
+def test_model_new(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
+    path = export_model_new(make_result(user_file), tmp_path / "out")
+    assert "class ModelNew(nn.Module):" in path.read_text() and "sigmoid(x) * self" not in path.read_text()
+    code = """
+import sys; sys.path.insert(0, "")
+import torch, model_new
+torch.manual_seed(0)
+module, x = model_new.ModelNew().eval(), torch.randn(5, 64)
+assert list(module.state_dict()) == ["weight"]
+with torch.no_grad():
+    torch.testing.assert_close(module(x), x * torch.sigmoid(x) * module.weight * 1.5)
+    try:
+        module(x.double())
+    except RuntimeError as error:
+        print(error)
+"""
+    assert "dtype" in python(code, path.parent)
