@@ -53,6 +53,10 @@ class WorkerError(InternalError):
     """The worker process died, hung or spoke out of turn."""
 
 
+class DeviceError(InternalError):
+    """The worker or its device is lost and does not come back."""
+
+
 class SandboxError(InternalError):
     """The sandbox could not be set up although it was found."""
 

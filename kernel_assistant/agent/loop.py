@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kernel_assistant.agent.budget import Budget
-from kernel_assistant.errors import Cancelled, WorkerError
+from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
 from kernel_assistant.events import AnyEvent, BestImproved, CandidateEvaluated, Progress
 from kernel_assistant.policy.base import EpisodeView, Policy
 from kernel_assistant.records import (
@@ -86,7 +86,7 @@ class Episode:
             self._confirm()
         except Cancelled:
             reason = StopReason.cancelled
-        except WorkerError:
+        except (WorkerError, DeviceError):
             reason = StopReason.environment_broken
         return Trajectory(
             task=self.environment.task.hash(),

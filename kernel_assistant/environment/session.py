@@ -17,7 +17,7 @@ from kernel_assistant.environment.ceilings import with_ceilings
 from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
 from kernel_assistant.environment.screen import screen
 from kernel_assistant.environment.worker_client import Worker
-from kernel_assistant.errors import Cancelled, WorkerError
+from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
 from kernel_assistant.events import AnyEvent, BaselineMeasured, Progress, TaskOpened, Warned
 from kernel_assistant.records import (
     Accuracy,
@@ -42,6 +42,7 @@ RUNNER = Path(__file__).resolve().parent.parent / "worker" / "runner"
 OPEN_SECONDS = 600.0
 BASELINE_SECONDS = 600.0
 STAGE_SECONDS = 600.0
+MOST_RESTARTS = 4
 
 Emit = Callable[[AnyEvent], None]
 
@@ -59,6 +60,7 @@ class Environment:
         self._compiler = Compiler(self.device, sandbox, cache_dir, cancel)
         self._builders = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
         self._baseline = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
+        self._restarts = 0
         self.facts: dict[str, Any] = {}
         self.graph = self._open()
 
@@ -206,8 +208,11 @@ class Environment:
         try:
             return self.worker.call(method, params, blobs, timeout=timeout, cancel=self.cancel)
         except WorkerError as error:
-            self.emit(Warned(message=f"{error.cause}; starting it anew"))
+            self._restarts += 1
             self.worker.kill()
+            if self._restarts > MOST_RESTARTS:
+                raise DeviceError(f"the worker was lost {self._restarts} times: {error.cause}") from error
+            self.emit(Warned(message=f"{error.cause}; starting it anew"))
             Worker.__init__(self.worker, self.worker.python)
             self.worker.start(self.cancel)
             self._open()

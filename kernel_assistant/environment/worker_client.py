@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernel_assistant.errors import Cancelled, KernelAssistantError, MissingError, UsageError, WorkerError
+from kernel_assistant.errors import Cancelled, KernelAssistantError, MissingError, SandboxError, UsageError, WorkerError
 from kernel_assistant.worker.frames import PROTOCOL_VERSION, FrameError, read_frame, write_frame
 
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
@@ -159,6 +159,8 @@ def failure(error: dict[str, Any]) -> KernelAssistantError:
         return MissingError(message, next_step, detail=detail)
     if kind == "device_lost":
         return DeviceLost(message, "the worker is started anew", detail=detail)
+    if kind == "runner_failed":
+        return SandboxError(message, "see kernel-assistant doctor; another sandbox: --sandbox landlock", detail=detail)
     if kind in OURS:
         return WorkerError(f"the worker failed: {message}", "please report this with the log", detail=detail)
     return UsageError(message, next_step, detail=detail)

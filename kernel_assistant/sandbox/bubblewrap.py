@@ -44,7 +44,7 @@ class Bubblewrap:
             *self._tmp(spec),
             *_view(spec),
             *_gpu(spec),
-            *_seal(),
+            *_seal(spec),
             "--",
             *inner,
         )
@@ -102,7 +102,11 @@ def _gpu(spec: SandboxSpec) -> Iterator[str]:
         yield from ("--ro-bind", "/sys", "/sys")
 
 
-def _seal() -> Iterator[str]:
-    """The root, /dev (with /dev/shm) and /proc are file systems of the sandbox's own, writable until told otherwise."""
-    for path in ("/dev", "/proc", "/"):
+def _seal(spec: SandboxSpec) -> Iterator[str]:
+    """The root, /dev (with /dev/shm) and /proc are file systems of the sandbox's own, writable until told otherwise.
+
+    With a read-only /proc, cuInit fails (CUDA_ERROR_OPERATING_SYSTEM, driver 580 on an H200), so a GPU spec keeps it:
+    it shows the sandbox's own processes only, and the machine's settings in it belong to root outside.
+    """
+    for path in ("/dev", "/") if spec.gpu else ("/dev", "/proc", "/"):
         yield from ("--remount-ro", path)

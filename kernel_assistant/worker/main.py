@@ -51,6 +51,7 @@ class Worker:
 
     def open_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Load the module and its inputs, export the graph, and get a judge ready. Closes the task before."""
+        from .freeform.judge import FreeformJudge
         from .judge import Judge
         from .open_task import open_task
         from .roofline import Ceilings
@@ -61,7 +62,8 @@ class Worker:
         device = f"cuda:{runner['device']}" if task["target"] == "cuda" else "cpu"
         self._task = open_task(task, device)
         command = RunnerCommand(tuple(runner["argv"]), runner["env"], task["target"], runner["device"])
-        self._judge = Judge(self._task, task["numerics"], command, Ceilings(**params["ceilings"]))
+        kind = FreeformJudge if params.get("freeform") else Judge
+        self._judge = kind(self._task, task["numerics"], command, Ceilings(**params["ceilings"]))
         return {"graph": self._task.graph, "facts": self._task.facts}
 
     def baseline(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
@@ -78,7 +80,7 @@ class Worker:
 
     def time_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Times of the user's file as it was and as it is with a result applied."""
-        from .applied import time_applied
+        from .applied_timing import time_applied
 
         return time_applied(params)
 
@@ -133,6 +135,8 @@ def _kind(error: Exception) -> str:
     name = type(error).__name__
     if name == "OutOfMemoryError" or isinstance(error, MemoryError):
         return "out_of_memory"
+    if name == "RunnerStartError":
+        return "runner_failed"
     if name in ("AcceleratorError", "CudaError") or "CUDA error" in str(error):
         return "device_lost"
     return "internal"

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from . import task_checks as checks
+from .applied.attributes import module_attributes
 from .export import Free, Traced, default_free, trace
 from .graph_writer import is_contiguous
 from .inputs import DTYPES, Args, Kwargs
@@ -138,7 +139,7 @@ def real_specs(traced: Traced, outputs: Sequence[torch.Tensor]) -> list[dict[str
 
 
 def static_facts(model: torch.nn.Module, call: Call, outputs: Sequence[torch.Tensor], traced: Traced) -> dict[str, Any]:
-    """Counts and bytes; `ranges` are [lowest, highest or None] for each free dimension."""
+    """Counts and bytes; `ranges` are [lowest, highest or None] for each free dimension; what an applied guard checks."""
     parameters = list(model.parameters())
     return {
         "parameters": sum(tensor.numel() for tensor in parameters),
@@ -147,6 +148,8 @@ def static_facts(model: torch.nn.Module, call: Call, outputs: Sequence[torch.Ten
         "output_bytes": sum(tensor.nbytes for tensor in outputs),
         "ops": len(traced.graph["nodes"]),
         "ranges": {name: list(bounds) for name, bounds in traced.ranges.items()},
+        "attributes": module_attributes(model),
+        "versions": {"torch": torch.__version__, "cuda": torch.version.cuda or ""},
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .memory import available_bytes
 from .numerics import compare
 from .open_task import OpenTask
 from .roofline import Ceilings, floor_seconds, impossible
@@ -17,7 +18,9 @@ from .statistics import median, paired_interval, relative_spread
 from .timing import SPIN_SECONDS, PlanSubject, Series, TorchSubject, alternate, block_length
 from .verification import Expected, Wrong, describe, message_of
 
-MOST_SETS = {"quick": 512, "full": 2048}
+MOST_SETS = 2048
+#: What the sets may take of the memory that is free, beyond what defeats the cache.
+SHARE_OF_MEMORY = {"cpu": 0.05, "cuda": 0.25}
 LEAST_FOOTPRINT = 128 << 20
 BLOCK_SECONDS = {"cpu": 0.010, "cuda": 0.004}
 ROUNDS = 14
@@ -49,7 +52,7 @@ class Profiler:
     def sets(self) -> Sets:
         """Enough sets to exceed the cache four times, filled with declared inputs."""
         if self._sets is None:
-            count = self._count("full")
+            count = self._count()
             outputs = [{"name": f"out{index}"} for index in range(len(self.base.reference))]
             self._sets = Sets(
                 self.task.input_names,
@@ -200,10 +203,13 @@ class Profiler:
         own = float((reference.double() - want).abs().max())
         return error <= 4 * own
 
-    def _count(self, tier: str) -> int:
+    def _count(self) -> int:
+        """Sets that exceed the cache four times and fill a block without a repeat, as far as memory goes."""
         size = max(self.base_bytes, 1)
-        wanted = max(4 * self.ceilings.cache_bytes, LEAST_FOOTPRINT) // size + 1
-        return max(2, min(wanted, MOST_SETS[tier]))
+        beyond_cache = max(4 * self.ceilings.cache_bytes, LEAST_FOOTPRINT) // size + 1
+        a_block = int(BLOCK_SECONDS[self.target] / self.floor_seconds) if self.floor_seconds else 0
+        room = int(SHARE_OF_MEMORY[self.target] * available_bytes(self.task.device)) // size
+        return max(2, min(max(beyond_cache, min(a_block, room)), MOST_SETS))
 
     @property
     def base_bytes(self) -> int:

@@ -26,6 +26,10 @@ class CandidateFailure(Exception):
         self.message = message
 
 
+class RunnerStartError(RuntimeError):
+    """No runner can be had: nothing of a candidate's doing, and no use in trying the next one."""
+
+
 @dataclass(frozen=True)
 class RunnerCommand:
     """How to start a runner: argv (one element contains `{fd}`), environment, target and device index."""
@@ -59,16 +63,16 @@ class RunnerClient:
         wire.send(ours, {"target": command.target, "device": command.device})
 
     def wait_ready(self) -> None:
-        """Wait for the greeting. Raises RuntimeError with the process's own words if it cannot start."""
+        """Wait for the greeting. Raises RunnerStartError with the process's own words if it cannot start."""
         if self.ready:
             return
         self.socket.settimeout(START_SECONDS)
         try:
             answer, _ = wire.receive(self.socket)
         except (OSError, wire.WireClosed) as error:
-            raise RuntimeError(f"the runner did not start: {self.last_words() or error}") from error
+            raise RunnerStartError(f"the runner did not start: {self.last_words() or error}") from error
         if not answer.get("ok"):
-            raise RuntimeError(f"the runner did not start: {answer.get('message')}")
+            raise RunnerStartError(f"the runner did not start: {answer.get('message')}")
         self.ready = True
 
     def request(
@@ -89,7 +93,7 @@ class RunnerClient:
             if answer.get("sticky", True):
                 self.kill()
             kind = answer.get("kind")
-            outcome = kind if kind in ("crashed", "out_of_memory") else "crashed"
+            outcome = kind if kind in ("crashed", "out_of_memory", "incorrect") else "crashed"
             raise CandidateFailure(outcome, str(answer.get("message", "the runner failed"))[:500])
         return answer
 

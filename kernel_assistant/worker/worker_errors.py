@@ -8,8 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-import torch
-
 #: Kinds of `open_task`, as in docs/architecture.md.
 KINDS = frozenset(
     {
@@ -74,8 +72,9 @@ SMALLER = "use smaller shapes in the declared inputs, or a smaller module"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Torch raises a plain RuntimeError when the CPU allocator fails."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+    """True for `torch.OutOfMemoryError` too (by name: this file must load where torch is missing), and for the plain
+    RuntimeError that torch raises when the CPU allocator fails."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(part in str(error).lower() for part in _OUT_OF_MEMORY)
 

@@ -1,0 +1,92 @@
+"""Splits a Python file into the candidate and the reference that it may hold. Pure.
+
+Line numbers stay: what does not belong becomes empty lines.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from kernel_assistant.errors import UsageError
+
+CANDIDATE = "ModelNew"
+REFERENCE = "Model"
+INPUTS = ("get_inputs", "get_init_inputs")
+
+
+def parse(text: str, name: str) -> ast.Module:
+    """The tree. Raises UsageError for a syntax error."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        raise UsageError(f"{name}{f':{line}' if line else ''}: {error.args[0]}", "mend the file's syntax") from error
+
+
+def has_class(tree: ast.Module, name: str) -> bool:
+    return any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body)
+
+
+def candidate_part(text: str, tree: ast.Module) -> str:
+    """The file without its reference, its inputs, its `__main__` block and whatever only they use."""
+    needed = _reachable(tree, [CANDIDATE, *_used_by_statements(tree)], without=(REFERENCE, *INPUTS))
+    kept = [node for node in tree.body if not _is_main(node) and (_name(node) is None or _name(node) in needed)]
+    return _only(text, kept)
+
+
+def reference_part(text: str, tree: ast.Module, class_name: str = REFERENCE) -> str:
+    """Imports, the reference, its inputs, and the functions, classes and assignments that they use."""
+    needed = _reachable(tree, [class_name, *INPUTS], without=(CANDIDATE,))
+    kept = [
+        node
+        for node in tree.body
+        if isinstance(node, (ast.Import, ast.ImportFrom)) or _name(node) in needed or set(_assigned(node)) & needed
+    ]
+    return _only(text, kept)
+
+
+def _reachable(tree: ast.Module, roots: Iterable[str], without: tuple[str, ...]) -> set[str]:
+    """Names of definitions and assignments that `roots` use, directly or not."""
+    uses: dict[str, set[str]] = {}
+    for node in tree.body:
+        for name in [_name(node)] if _name(node) else _assigned(node):
+            uses.setdefault(str(name), set()).update(names_in(node))
+    waiting, found = [name for name in roots if name in uses], set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name not in without:
+            found.add(name)
+            waiting += [used for used in uses[name] if used in uses]
+    return found
+
+
+def names_in(node: ast.AST) -> set[str]:
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+
+
+def _used_by_statements(tree: ast.Module) -> list[str]:
+    return sorted({name for node in tree.body if _name(node) is None and not _is_main(node) for name in names_in(node)})
+
+
+def _name(node: ast.stmt) -> str | None:
+    return node.name if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else None
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [child.id for target in targets for child in ast.walk(target) if isinstance(child, ast.Name)]
+
+
+def _is_main(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__name__" in names_in(node.test)
+
+
+def _only(text: str, kept: list[ast.stmt]) -> str:
+    lines = text.splitlines(keepends=True)
+    wanted: set[int] = set()
+    for node in kept:
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+        wanted.update(range(first, (node.end_lineno or node.lineno) + 1))
+    return "".join(line if number in wanted else "\n" for number, line in enumerate(lines, 1))

@@ -1,0 +1,116 @@
+"""Times a user's class as it was against the same class with a result applied: guard, operator and all.
+
+The last measurement before a result is called one: several sizes, alone and inside a compiled parent, in one process
+with the user's ordinary allocator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .inputs import Args, Kwargs
+from .loading import build, load_module
+from .numerics import compare
+from .open_task import OpenTask, open_task
+from .profiling import BLOCK_SECONDS, LEAST_FOOTPRINT
+from .statistics import median, paired_interval
+from .timing import SPIN_SECONDS, TorchSubject, alternate
+
+ROUNDS = 12
+MOST_CALLS = 512
+Calls = list[tuple[Args, Kwargs]]
+
+
+class Parent(torch.nn.Module):
+    """A parent with work of its own before and after, as a user's model has."""
+
+    def __init__(self, child: torch.nn.Module) -> None:
+        super().__init__()
+        self.child = child
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        args = tuple(value * 1.5 if _floats(value) else value for value in args)
+        return torch.utils._pytree.tree_map(lambda out: out + 1.0 if _floats(out) else out, self.child(*args, **kwargs))
+
+
+def time_applied(params: dict[str, Any]) -> dict[str, Any]:
+    """Rows of original and applied milliseconds. `task` is the original, `applied` the edited text of the same file.
+
+    Each row has `name`, `dims`, `elements` (of all inputs), both times, `speedup` with its 99% interval, and `equal`.
+    """
+    task = params["task"]
+    device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"
+    opened = open_task(task, device)
+    edited = {**task, "content": params["applied"], "module_name": f"{task['module_name'] or 'module'}_applied"}
+    applied = build(load_module(edited), edited, device)
+    applied.load_state_dict(opened.model.state_dict())
+    sizes: list[dict[str, int] | None] = [None, *opened.held_out_dims()]
+    with torch.no_grad():
+        rows = [_row(opened, opened.model, applied, dims, "alone", params["cache_bytes"]) for dims in sizes]
+        if params["compiled"]:
+            pair = (torch.compile(Parent(opened.model)), torch.compile(Parent(applied)))
+            rows.append(_row(opened, *pair, None, "compiled parent", params["cache_bytes"]))
+    return {"rows": rows, "counters": _counters(applied)}
+
+
+def _row(
+    opened: OpenTask, original: Callable[..., Any], applied: Callable[..., Any], dims: dict[str, int] | None, name: str, cache_bytes: int
+) -> dict[str, Any]:
+    calls = _calls(opened, dims, cache_bytes)
+    equal = _equal(opened, original, applied, calls[0])
+    target = opened.task["target"]
+    before, after = TorchSubject("original", original, calls, target), TorchSubject("applied", applied, calls, target)
+    series = alternate(
+        after,
+        before,
+        [],
+        sets=len(calls),
+        rounds=ROUNDS,
+        block_seconds=BLOCK_SECONDS[target],
+        gap_seconds=SPIN_SECONDS / 4 if target == "cpu" else 0.0,
+        before_round=lambda first: None,
+        after_candidate=lambda first, count: None,
+    )
+    speedup, low, high = paired_interval(series.ratios("original", "applied"))
+    return {
+        "name": name,
+        "dims": dims or opened.dims,
+        "elements": sum(tensor.numel() for tensor in opened.flatten(*calls[0])),
+        "original_ms": median(series.seconds("original")) * 1e3,
+        "applied_ms": median(series.seconds("applied")) * 1e3,
+        "speedup": speedup,
+        "speedup_ci": [low, high],
+        "equal": equal,
+    }
+
+
+def _calls(opened: OpenTask, dims: dict[str, int] | None, cache_bytes: int) -> Calls:
+    """Enough sets of inputs to exceed the cache four times, at most 512."""
+    first = opened.inputs(0, opened.task["seed"], "declared", dims)
+    size = max(sum(tensor.numel() * tensor.element_size() for tensor in opened.flatten(*first)), 1)
+    count = max(2, min(MOST_CALLS, max(4 * cache_bytes, LEAST_FOOTPRINT) // size + 1))
+    copies = [[tensor.clone() for tensor in opened.flatten(*first)] for _ in range(count)]
+    return [opened.unflatten(tensors) for tensors in copies]
+
+
+def _equal(opened: OpenTask, original: Callable[..., Any], applied: Callable[..., Any], call: tuple[Args, Kwargs]) -> bool:
+    args, kwargs = call
+    wanted, got = (opened.flatten((model(*args, **kwargs),), {}) for model in (original, applied))
+    return all(
+        compare(mine, theirs, theirs.double() if theirs.dtype.is_floating_point else theirs, opened.task["numerics"]).passed
+        or torch.allclose(mine, theirs, rtol=1e-2, atol=1e-2 * float(theirs.abs().max()))
+        for mine, theirs in zip(got, wanted, strict=True)
+    )
+
+
+def _counters(applied: torch.nn.Module) -> dict[str, Any]:
+    """What the guard counted, as the package reports it; empty if the class has no counters."""
+    report = getattr(type(applied), "kernel_assistant_counters", None)
+    return dict(report()) if callable(report) else {}
+
+
+def _floats(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point

@@ -1,0 +1,50 @@
+"""Imports a candidate's file and builds its class. Runs in the sandbox only."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+import torch
+
+MODULE = "candidate"
+FILE = "candidate.py"
+
+
+def import_candidate(folder: str, text: str) -> ModuleType:
+    """Write the text to `folder` (Triton reads the source of its kernels) and execute it as a module."""
+    path = os.path.join(folder, FILE)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def build_model(
+    module: ModuleType, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int, training: bool, device: str
+) -> torch.nn.Module:
+    """An instance in the task's mode, built under the task's seed as the reference was."""
+    torch.manual_seed(seed)
+    with torch.device(device):
+        model = getattr(module, name)(*args, **kwargs)
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"{name} is not a torch.nn.Module")
+    model = model.to(device)
+    model.train(training)
+    return model.requires_grad_(False)
+
+
+def load_state(model: torch.nn.Module, state: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
+    """Strict `load_state_dict`; `others` are the reference's buffers that its state dict leaves out."""
+    model.load_state_dict(state, strict=True)
+    held = dict(model.named_buffers())
+    for path, value in others.items():
+        if path in held and path not in state and held[path].shape == value.shape:
+            held[path].copy_(value)

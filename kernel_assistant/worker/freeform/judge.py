@@ -1,0 +1,152 @@
+"""The judge of free-form candidates: the same cases, comparisons and clock as for plans. Trusted.
+
+Only what a candidate is told differs: its file, how to build its class, and the reference's state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import torch
+
+from ..inputs import DTYPES
+from ..judge import Answer, Judge, Loaded
+from ..loading import _init_arguments
+from ..open_task import TENSOR, OpenTask
+from ..runner_client import CandidateFailure, RunnerClient, RunnerCommand
+from ..worker_errors import TaskError
+from .profiling import FreeformProfiler
+from .spec import NotPlainError, Tensors, encode_tree, pack
+
+#: Importing a candidate loads its extensions; Triton compiles at the first call of a kernel.
+LOAD_SECONDS = 60.0
+TRITON_SECONDS = 180.0
+
+
+class FreeformJudge(Judge):
+    """`plan` holds `outputs` (names), `runner` (how to start one) and `waits` (whether calls may compile)."""
+
+    def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
+        """As for plans, and the torch operators that forward runs are named and refused."""
+        if plan["waits"]:
+            self._timeout = max(self._timeout, TRITON_SECONDS)
+        answer = super().verify(plan, binary, key, tier)
+        if answer["outcome"] != "correct" or self._loaded is None:
+            return answer
+        try:
+            seen = self._loaded.runner.request({"op": "trace"}, self._timeout)
+        except CandidateFailure as failed:
+            return self._failed(failed)
+        operators = [str(name) for name in seen.get("operators", ())]
+        if operators:
+            names = ", ".join(operators[:5])
+            return {"outcome": "cheating", "message": f"PyTorch computes in forward: {names}", "mismatch": None}
+        return answer
+
+    @property
+    def profiler(self) -> FreeformProfiler:
+        if not isinstance(self._profiler, FreeformProfiler):
+            self._profiler = FreeformProfiler(self.task, self._base(), self._ceilings, self.command.target)
+        return self._profiler
+
+    def _load(self, plan: dict[str, Any], binary: bytes, key: str) -> Loaded:
+        if self._loaded and self._loaded.key == key and self._loaded.runner.process.poll() is None:
+            return self._loaded
+        runner = self._runner_for(plan["runner"])
+        descriptor = _memory_file(pack(*describe(self.task, plan, json.loads(binary))))
+        try:
+            runner.request({"op": "load"}, LOAD_SECONDS, (descriptor,))
+        except CandidateFailure:
+            runner.close()
+            raise
+        finally:
+            os.close(descriptor)
+        self._loaded = Loaded(key, plan, runner, runner.threads())
+        return self._loaded
+
+    def _runner_for(self, command: dict[str, Any]) -> RunnerClient:
+        """A process of its own for each candidate: its Python leaves nothing behind for the next."""
+        if self._loaded:
+            self._loaded.runner.close()
+            self._loaded = None
+        wanted = RunnerCommand(tuple(command["argv"]), command["env"], self.command.target, self.command.device)
+        spare, self._spare = self._spare, None
+        if spare and (spare.command != wanted or spare.process.poll() is not None):
+            spare.close()
+            spare = None
+        runner = spare or RunnerClient(wanted)
+        runner.wait_ready()
+        return runner
+
+
+def describe(task: OpenTask, plan: dict[str, Any], candidate: dict[str, Any]) -> tuple[dict[str, Any], Tensors]:
+    """Everything that a runner needs to build and call a candidate, and the reference's state as tensors.
+
+    Raises TaskError unsupported_input where a constructor argument is neither plain data nor a tensor.
+    """
+    tensors = Tensors()
+    state = task.model.state_dict()
+    header = {
+        "candidate": candidate,
+        "seed": task.task["seed"],
+        "training": bool(task.task["training"]),
+        "arguments": _arguments(task, tensors),
+        "template": encode_tree(task.template, _numbered()),
+        "inputs": task.traced.input_specs,
+        "outputs": task.out_specs,
+        "output_names": [spec["name"] for spec in plan["outputs"]],
+        "constants": _constants(task),
+        "state": {path: tensors.add(value)["tensor"] for path, value in state.items()},
+    }
+    return header, tensors
+
+
+def _arguments(task: OpenTask, tensors: Tensors) -> Any:
+    try:
+        return encode_tree(tuple(_init_arguments(task.module, task.task)), tensors.leaf)
+    except NotPlainError as error:
+        raise TaskError(
+            "unsupported_input",
+            f"a constructor argument of {task.task['class_name']} cannot be given to a candidate: {error}",
+            "use numbers, strings, lists and tensors as constructor arguments",
+        ) from error
+
+
+def _numbered() -> Any:
+    """Encodes the places of the tensor inputs by their number in the order of the call."""
+    seen: list[int] = []
+
+    def leaf(value: Any) -> dict[str, int] | None:
+        if value is not TENSOR:
+            return None
+        seen.append(0)
+        return {"input": len(seen) - 1}
+
+    return leaf
+
+
+def _constants(task: OpenTask) -> dict[str, dict[str, Any]]:
+    """Graph name → path and TensorSpec of the parameters and buffers that lie in the arena."""
+    values = task.constants()
+    return {
+        name: {"path": path, "spec": _spec(values[name])} for name, (_, path, _) in task.traced.constants.items() if path
+    }
+
+
+def _spec(tensor: torch.Tensor) -> dict[str, Any]:
+    return {
+        "dtype": DTYPES[tensor.dtype],
+        "shape": [str(size) for size in tensor.shape],
+        "strides": [str(stride) for stride in tensor.stride()],
+    }
+
+
+def _memory_file(content: bytes) -> int:
+    descriptor = os.memfd_create("candidate", os.MFD_CLOEXEC)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,61 @@
+"""Takes what a candidate's forward returned and puts it where the judge will look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+EXACT = (torch.Tensor, torch.nn.Parameter)
+
+
+class OutputError(ValueError):
+    """Not what the reference returns: structure, type, dtype, shape, strides or device."""
+
+
+def deliver(result: Any, places: Sequence[torch.Tensor]) -> None:
+    """Copy the tensors of `result` to `places`. Raises OutputError.
+
+    A lazy subclass would compute while the judge compares, so only real tensors are taken.
+    """
+    found = (result,) if type(result) is torch.Tensor else tensors_in(result)
+    if len(found) != len(places):
+        raise OutputError(f"forward returned {len(found)} tensors, the reference {len(places)}")
+    for value, place in zip(found, places, strict=True):
+        if type(value) not in EXACT or value.dtype != place.dtype or value.shape != place.shape:
+            raise OutputError(f"forward returned {describe(value)}, the reference {describe(place)}")
+        place.copy_(value)
+
+
+def tensors_in(result: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+def check_layout(result: Any, places: Sequence[torch.Tensor], shared: Sequence[tuple[int, int]]) -> None:
+    """What need not be looked at in every call: device, strides, storage of its own. Raises OutputError.
+
+    `shared` are the address ranges of the judge's memory: an output there would skip the copy that is taken off.
+    """
+    for value, place in zip(tensors_in(result), places, strict=True):
+        if value.device != place.device or value.layout is not torch.strided:
+            raise OutputError(f"an output is on {value.device} ({value.layout}), the reference's on {place.device}")
+        if value.numel() and not value.is_contiguous() and not _same_strides(value, place):
+            raise OutputError(f"an output has strides {list(value.stride())}, the reference's {list(place.stride())}")
+        if not value.is_contiguous() and not _same_strides(value, place):
+            raise OutputError("an output has no elements of its own")
+        if value.numel() and not value.untyped_storage().data_ptr():
+            raise OutputError("an output has no storage")
+        address = value.data_ptr()
+        if any(low <= address < high for low, high in shared):
+            raise OutputError("an output lies in the judge's memory: allocate it")
+
+
+def _same_strides(one: torch.Tensor, other: torch.Tensor) -> bool:
+    rows = zip(one.shape, one.stride(), other.stride(), strict=True)
+    return all(size <= 1 or mine == theirs for size, mine, theirs in rows)
+
+
+def describe(value: torch.Tensor) -> str:
+    return f"{type(value).__name__} {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

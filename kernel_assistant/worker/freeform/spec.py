@@ -1,0 +1,89 @@
+"""What a free-form runner is told: Python values as JSON, tensors as raw bytes. Never pickle: neither side trusts it.
+
+    blob := u32 header bytes | header (UTF-8 JSON) | raw bytes of each tensor of header["tensors"], in order
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+class NotPlainError(TypeError):
+    """A value that cannot be sent as plain data."""
+
+
+def encode_tree(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A nested value as JSON. `leaf` encodes what is its own kind of leaf, or returns None for what it does not know.
+
+    Raises NotPlainError for an object of any other type.
+    """
+    special = leaf(value)
+    if special is not None:
+        return special
+    if type(value) in PLAIN:
+        return {"plain": repr(value) if isinstance(value, float) else value, "float": isinstance(value, float)}
+    if isinstance(value, (torch.dtype, torch.device)):
+        return {"torch": str(value).removeprefix("torch."), "device": isinstance(value, torch.device)}
+    if type(value) in (list, tuple, torch.Size):
+        return {"items": [encode_tree(item, leaf) for item in value], "list": type(value) is list}
+    if type(value) is dict:
+        return {"pairs": [[encode_tree(key, leaf), encode_tree(item, leaf)] for key, item in value.items()]}
+    raise NotPlainError(f"{type(value).__name__} is neither a tensor nor a plain value")
+
+
+def decode_tree(data: Any, leaf: Callable[[Any], Any]) -> Any:
+    """Inverse of `encode_tree`; `leaf` gets what the encoder's `leaf` gave."""
+    if "plain" in data:
+        return float(data["plain"]) if data["float"] else data["plain"]
+    if "torch" in data:
+        return torch.device(data["torch"]) if data["device"] else getattr(torch, data["torch"])
+    if "items" in data:
+        items = [decode_tree(item, leaf) for item in data["items"]]
+        return items if data["list"] else tuple(items)
+    if "pairs" in data:
+        return {decode_tree(key, leaf): decode_tree(item, leaf) for key, item in data["pairs"]}
+    return leaf(data)
+
+
+class Tensors:
+    """Collects tensors for a blob; `add` gives the leaf that stands for one."""
+
+    def __init__(self) -> None:
+        self.held: list[torch.Tensor] = []
+
+    def add(self, tensor: torch.Tensor) -> dict[str, int]:
+        self.held.append(tensor.detach().cpu().contiguous())
+        return {"tensor": len(self.held) - 1}
+
+    def leaf(self, value: Any) -> dict[str, int] | None:
+        return self.add(value) if isinstance(value, torch.Tensor) else None
+
+
+def pack(header: dict[str, Any], tensors: Tensors) -> bytes:
+    """The blob."""
+    shapes = [[str(held.dtype).removeprefix("torch."), list(held.shape), held.nbytes] for held in tensors.held]
+    head = json.dumps({**header, "tensors": shapes}, separators=(",", ":")).encode()
+    raw = [ctypes.string_at(held.data_ptr(), held.nbytes) if held.nbytes else b"" for held in tensors.held]
+    return b"".join((struct.pack("<I", len(head)), head, *raw))
+
+
+def unpack(blob: bytes) -> tuple[dict[str, Any], list[torch.Tensor]]:
+    """Header and tensors (on the CPU)."""
+    (length,) = struct.unpack_from("<I", blob)
+    header = json.loads(blob[4 : 4 + length])
+    at, found = 4 + length, []
+    for dtype, shape, size in header["tensors"]:
+        kind = getattr(torch, dtype)
+        part = bytearray(blob[at : at + size])
+        flat = torch.frombuffer(part, dtype=kind) if size else torch.empty(0, dtype=kind)
+        found.append(flat.reshape(shape))
+        at += size
+    return header, found

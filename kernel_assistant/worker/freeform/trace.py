@@ -1,0 +1,62 @@
+"""Which torch operators run while a candidate is called: beyond allocation, views and copies they are not its own work.
+
+The runner reports, the judge decides. Code that leaves the dispatcher (`at::native` from C++) is not seen by the mode;
+what it launches on a GPU is named by the profiler's trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+#: Allocation, views, copies, casts and questions about metadata.
+PASSIVE = frozenset(
+    """empty empty_like empty_strided new_empty new_empty_strided new_zeros new_ones new_full zeros zeros_like ones
+    ones_like full full_like zero_ fill_ zero fill view _unsafe_view reshape _reshape_alias as_strided transpose t
+    permute expand expand_as slice select squeeze unsqueeze narrow split split_with_sizes chunk unbind unflatten
+    flatten movedim detach alias clone contiguous copy_ _copy_from _to_copy to lift_fresh lift_fresh_copy set_ resize_
+    _local_scalar_dense item is_nonzero numpy_T mT numel size stride sym_size sym_numel sym_stride is_contiguous dim
+    device storage_offset sym_storage_offset result_type view_as swapaxes swapdims diagonal unfold _has_compatible_shallow_copy_type
+    record_stream is_pinned pin_memory resolve_conj resolve_neg type_as _reshape_copy""".split()
+)
+
+
+class _Operators(TorchDispatchMode):
+    """Names of what was called, without namespace and overload."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.names.add(str(func._schema.name))
+        return func(*args, **(kwargs or {}))
+
+
+def operators_of(call: Callable[[], object]) -> tuple[list[str], list[str]]:
+    """Run `call` → (operators beyond `PASSIVE`, names of GPU kernels).
+
+    Operators of the candidate's own (`torch.library`, `TORCH_LIBRARY`) are in other namespaces than aten.
+    """
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profiler, _Operators() as mode:
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    events = profiler.events() or ()
+    names = set(mode.names) | {event.name for event in events if event.name.startswith(("aten::", "prims::"))}
+    computing = sorted(name for name in names if _computes(name))
+    kernels = {event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA}
+    return computing, sorted(kernels)[:32]
+
+
+def _computes(name: str) -> bool:
+    space, _, operator = name.partition("::")
+    return space in ("aten", "prims", "quantized", "mkldnn", "_c10d_functional") and operator not in PASSIVE
