@@ -41,12 +41,12 @@ def test_none_says_what_it_means() -> None:
     assert "all your rights" in choose("none").explanation
 
 
-def test_a_bubblewrap_that_fails_is_not_chosen(tmp_path: Path, python_path: str) -> None:
+def test_a_bubblewrap_that_fails_is_not_chosen(tmp_path: Path) -> None:
     """As on a machine that forbids user namespaces: the program is there and does not work."""
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
     broken.chmod(0o755)
-    env = {**os.environ, "PYTHONPATH": python_path, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env = {**os.environ, "PYTHONPATH": ":".join(sys.path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     asked = [sys.executable, "-c", ASK.format(mode="bubblewrap")]
     done = subprocess.run(asked, env=env, capture_output=True, text=True, check=False)
     assert done.returncode != 0

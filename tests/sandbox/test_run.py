@@ -152,20 +152,20 @@ def test_processor_time_is_bounded(any_sandbox: Sandbox) -> None:
     assert done.returncode in (128 + signal.SIGXCPU, 128 + signal.SIGKILL) and not done.timed_out
 
 
-def test_the_sandbox_dies_with_its_spawner(sandbox: Sandbox, workspace: str, python_path: str) -> None:
+def test_the_sandbox_dies_with_its_spawner(sandbox: Sandbox) -> None:
     token = uuid.uuid4().hex
     script = (
-        "import sys\n"
+        "import os\n"
         "from kernel_assistant.sandbox.choose import choose\n"
         "from kernel_assistant.sandbox.contract import SandboxSpec\n"
         "from kernel_assistant.sandbox.launcher import PYTHON\n"
         "from kernel_assistant.sandbox.run import run\n"
-        "spec = SandboxSpec(argv=(PYTHON, '-I', '-S', '-c', 'import time; time.sleep(600)', sys.argv[2]))\n"
-        "run(choose(sys.argv[1]), spec, timeout=600)\n"
+        "spec = SandboxSpec(argv=(PYTHON, '-I', '-S', '-c', 'import time; time.sleep(600)', os.environ['TOKEN']))\n"
+        "run(choose(os.environ['BACKEND']), spec, timeout=600)\n"
     )
-    env = {**os.environ, "PYTHONPATH": python_path}
-    spawner = subprocess.Popen([sys.executable, "-c", script, sandbox.name, token], env=env)
-    # The launcher's command line ends in the token before the sleeper's does.
+    env = {**os.environ, "PYTHONPATH": ":".join(sys.path), "BACKEND": sandbox.name, "TOKEN": token}
+    spawner = subprocess.Popen([sys.executable, "-c", script], env=env)
+    # bubblewrap's and the launcher's command lines end in the token too.
     assert wait_until(lambda: any(_sleeps(pid) for pid in sleepers(token)), 60)
     spawner.kill()
     spawner.wait()

@@ -35,7 +35,8 @@ def processes(bench: Bench) -> Iterator[Finding]:
     yield Finding("fork", all(errors.values()), f"{errors}")
     threads = bench.probe("start_threads", 32)
     yield Finding("threads", threads == 32, f"{threads} of 32")
-    limits = Limits(processes=48)
+    # So much memory that it is not the stacks that bound the threads.
+    limits = Limits(processes=48, memory_bytes=64 * GIB)
     threads = bench.probe("start_threads", 400, limits=limits)
     yield Finding("thread_limit", threads < 400, f"{threads} of 400")
     done = run(bench.sandbox, bench.probe_spec("fork_bomb", 2000, limits=limits, allow_fork=True), timeout=20)
