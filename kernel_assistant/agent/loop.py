@@ -49,7 +49,7 @@ class Judging(Protocol):
     graph: OpGraph
     device: DeviceFacts
 
-    def baseline(self, *, compile: bool) -> Baseline: ...
+    def baseline(self, *, compiled: bool) -> Baseline: ...
 
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Sequence[Evaluation]: ...
 
@@ -101,12 +101,12 @@ class Episode:
     def _search(self) -> StopReason:
         if self.policy.supports(self.environment.graph, self.environment.device.target) is not None:
             return StopReason.unsupported
-        baseline = self.environment.baseline(compile=False)
+        baseline = self.environment.baseline(compiled=False)
         try:
             while True:
                 self._step(baseline)
                 if baseline.compile_ms is None:
-                    baseline = self.environment.baseline(compile=True)
+                    baseline = self.environment.baseline(compiled=True)
                     self.emit(Progress(phase="search", message="searching"))
                 self._stop_if_done(baseline)
         except Stop as stop:
@@ -164,7 +164,7 @@ class Episode:
 
     def _confirm(self) -> None:
         """Full verification of the finalists, then fresh samples of the winner."""
-        ranked = sorted(self._correct(), key=lambda key: self._quick_ms(key))
+        ranked = sorted(self._correct(), key=self._quick_ms)
         verified: list[tuple[float, str]] = []
         for key in ranked[:FINALISTS]:
             if verified and self._quick_ms(key) > CLOSE * self._quick_ms(ranked[0]):
@@ -191,9 +191,7 @@ class Episode:
     def _report(self, candidate: Candidate, evaluation: Evaluation, confirmed: bool = False) -> None:
         schedule = candidate.plan.schedule
         turn = len(self.steps) + 1
-        self.emit(
-            CandidateEvaluated(turn=turn, schedule=schedule, origin=candidate.origin, evaluation=evaluation)
-        )
+        self.emit(CandidateEvaluated(turn=turn, schedule=schedule, origin=candidate.origin, evaluation=evaluation))
         timing = evaluation.timing
         if timing and (confirmed or timing.candidate_ms <= self._best_ms()):
             self.emit(

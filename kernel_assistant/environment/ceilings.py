@@ -20,9 +20,7 @@ def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: 
     path = cache_dir / "devices" / f"{device.key}.json"
     try:
         known = decode(path.read_bytes(), DeviceFacts)
-        return msgspec.structs.replace(
-            device, copy_bandwidth=known.copy_bandwidth, read_bandwidth=known.read_bandwidth
-        )
+        return msgspec.structs.replace(device, copy_bandwidth=known.copy_bandwidth, read_bandwidth=known.read_bandwidth)
     except (OSError, UsageError):
         params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
         measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from kernel_assistant.errors import Cancelled
 from kernel_assistant.environment.diagnostics import compiler_diagnostics, kernel_resources
 from kernel_assistant.environment.header import plan_header
+from kernel_assistant.errors import Cancelled
 from kernel_assistant.records import Candidate, Diagnostic, KernelResources
 from kernel_assistant.records.codec import encode, from_builtins, to_builtins
 from kernel_assistant.sandbox.contract import Limits, Sandbox, SandboxSpec

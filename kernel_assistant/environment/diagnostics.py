@@ -6,8 +6,12 @@ import re
 
 from kernel_assistant.records import Diagnostic, KernelResources
 
-_GCC = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning): (?P<message>.*)$")
-_NVCC = re.compile(r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning)[^:]*: (?P<message>.*)$")
+_GCC = re.compile(
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning): (?P<message>.*)$"
+)
+_NVCC = re.compile(
+    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning)[^:]*: (?P<message>.*)$"
+)
 _PTXAS = re.compile(r"^ptxas (?P<severity>fatal|error|warning)\s*: (?P<message>.*)$")
 
 
@@ -19,7 +23,9 @@ def compiler_diagnostics(output: str, most: int = 20) -> tuple[Diagnostic, ...]:
         if match and "warning" not in match["severity"]:
             groups = match.groupdict()
             name = (groups.get("file") or "").rsplit("/", 1)[-1]
-            found.append(Diagnostic(message=match["message"].strip()[:300], file=name, line=int(groups.get("line") or 0)))
+            found.append(
+                Diagnostic(message=match["message"].strip()[:300], file=name, line=int(groups.get("line") or 0))
+            )
     if not found:
         lines = [line for line in output.splitlines() if line.strip()]
         found = [Diagnostic(message=lines[-1].strip()[:300] if lines else "the compiler failed and said nothing")]

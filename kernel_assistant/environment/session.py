@@ -1,4 +1,7 @@
-"""The environment of one task on one device: screen, compile, verify, profile. The only place where a candidate is judged."""
+"""The environment of one task on one device: screen, compile, verify, profile.
+
+The only place where a candidate is judged.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.sandbox.contract import Limits, Sandbox, SandboxSpec
 from kernel_assistant.sandbox.paths import interpreter_paths
+from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 
 RUNNER = Path(__file__).resolve().parent.parent / "worker" / "runner"
@@ -51,7 +55,14 @@ class Environment:
     """Judges candidates of one task. Not thread-safe, but for `cancel`."""
 
     def __init__(
-        self, task: KernelTask, device: DeviceFacts, worker: Worker, sandbox: Sandbox, cache_dir: Path, emit: Emit, cancel: threading.Event
+        self,
+        task: KernelTask,
+        device: DeviceFacts,
+        worker: Worker,
+        sandbox: Sandbox,
+        cache_dir: Path,
+        emit: Emit,
+        cancel: threading.Event,
     ) -> None:
         self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
         if not worker.hello:
@@ -64,15 +75,15 @@ class Environment:
         self.facts: dict[str, Any] = {}
         self.graph = self._open()
 
-    def baseline(self, *, compile: bool) -> Baseline:
-        """Eager time, and with `compile` also torch.compile's (seconds of compiling the first time). Milliseconds."""
+    def baseline(self, *, compiled: bool) -> Baseline:
+        """Eager time, and with `compiled` also torch.compile's (seconds of compiling the first time). Milliseconds."""
         if not self._baseline.eager_ms:
             eager = self._call("baseline", {"which": "eager"}, timeout=BASELINE_SECONDS)
             self._baseline = Baseline(eager_ms=eager["ms"], compile_ms=None, floor_ms=eager["floor_ms"])
-        if compile and self._baseline.compile_ms is None:
+        if compiled and self._baseline.compile_ms is None:
             self.emit(Progress(phase="baseline", message="measuring torch.compile"))
-            compiled = self._call("baseline", {"which": "compile"}, timeout=BASELINE_SECONDS)
-            self._baseline = msgspec.structs.replace(self._baseline, compile_ms=compiled["ms"])
+            answer = self._call("baseline", {"which": "compile"}, timeout=BASELINE_SECONDS)
+            self._baseline = msgspec.structs.replace(self._baseline, compile_ms=answer["ms"])
         self._announce()
         return self._baseline
 
@@ -81,7 +92,7 @@ class Environment:
         return list(self.iterate(candidates, tier))
 
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
-        """Evaluations as they come. Builds run side by side; measuring is one at a time, and on the CPU waits for them."""
+        """Evaluations as they come. Builds run side by side; measuring goes one by one, on the CPU after the builds."""
         builds = [self._builders.submit(self._build, candidate) for candidate in candidates]
         try:
             if self.device.target == "cpu":
@@ -156,14 +167,21 @@ class Environment:
             return None, 0.0
         return self._compiler.build(candidate), time.perf_counter() - began
 
-    def _judge(self, candidate: Candidate, build: Future[tuple[Binary | CompileFailure | None, float]], tier: Tier) -> Evaluation:
+    def _judge(
+        self, candidate: Candidate, build: Future[tuple[Binary | CompileFailure | None, float]], tier: Tier
+    ) -> Evaluation:
         if self.cancel.is_set():
             raise Cancelled("cancelled")
         key = candidate.hash()
         found = screen(candidate, self.graph)
         if found:
             return Evaluation(
-                candidate=key, tier=tier, outcome=Outcome.refused, stage=Stage.screen, message=found[0].message, diagnostics=found
+                candidate=key,
+                tier=tier,
+                outcome=Outcome.refused,
+                stage=Stage.screen,
+                message=found[0].message,
+                diagnostics=found,
             )
         built, seconds = build.result()
         spent = {"compile": seconds}
@@ -187,7 +205,8 @@ class Environment:
     ) -> tuple[dict[str, Any], Stage]:
         params = {"plan": to_builtins(candidate.plan), "key": key, "tier": tier.value}
         if tier is Tier.full:
-            self.baseline(compile=True)
+            self.baseline(compiled=True)
+            self._warn_of_others()
         answer: dict[str, Any] = {}
         for stage in (Stage.verify, Stage.profile):
             began = time.perf_counter()
@@ -203,8 +222,18 @@ class Environment:
                 return answer, stage
         return answer, Stage.profile
 
-    def _call(self, method: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, timeout: float) -> dict[str, Any]:
-        """A call that survives the loss of the worker: it is started anew with the task open, and the failure raised."""
+    def _warn_of_others(self) -> None:
+        """Say so when somebody else's work on the GPU makes timing unsafe."""
+        if self.device.target != "cuda":
+            return
+        others = cuda.other_processes(self.device.index)
+        if others:
+            self.emit(Warned(message=f"{others} other processes use GPU {self.device.index}: timings are unsafe"))
+
+    def _call(
+        self, method: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, timeout: float
+    ) -> dict[str, Any]:
+        """A call that survives the loss of the worker: it starts anew with the task open, and the failure is raised."""
         try:
             return self.worker.call(method, params, blobs, timeout=timeout, cancel=self.cancel)
         except WorkerError as error:

@@ -26,7 +26,9 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise UsageError(f"not a valid {kind.__name__}: {error}", "check the file or the program that wrote it") from error
+        raise UsageError(
+            f"not a valid {kind.__name__}: {error}", "check the file or the program that wrote it"
+        ) from error
 
 
 def from_builtins(data: Any, kind: type[T]) -> T:

@@ -161,7 +161,11 @@ class Evaluation(Record, frozen=True, kw_only=True):
             raise ValueError(f"{self.outcome.value} must not carry a timing")
         if self.outcome is Outcome.compile_error and not self.diagnostics:
             raise ValueError("a compile error carries its diagnostics")
-        if self.mismatch is not None and self.outcome not in (Outcome.incorrect, Outcome.cheating, Outcome.nondeterministic):
+        if self.mismatch is not None and self.outcome not in (
+            Outcome.incorrect,
+            Outcome.cheating,
+            Outcome.nondeterministic,
+        ):
             raise ValueError(f"{self.outcome.value} must not carry a mismatch")
 
     @property

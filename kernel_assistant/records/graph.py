@@ -1,6 +1,6 @@
 """OpGraph: what a module computes, without torch.
 
-Exported by the worker with `torch.export` (ATen operators, not decomposed further), read by the generator and by models.
+Exported by the worker with `torch.export` (ATen operators, not decomposed further), read by generator and models.
 Shapes are integer expressions over the free dimensions (`"B"`, `"1024"`, `"B*16"`).
 """
 
@@ -101,9 +101,8 @@ def references(node: Node) -> list[str]:
     """Names of the values that `node` reads, in order, with repeats."""
     found: list[str] = []
     for operand in (*node.args, *node.kwargs.values()):
-        for item in operand if isinstance(operand, list) else [operand]:
-            if isinstance(item, str) and item.startswith("%"):
-                found.append(item[1:])
+        items = operand if isinstance(operand, list) else [operand]
+        found += [item[1:] for item in items if isinstance(item, str) and item.startswith("%")]
     return found
 
 

@@ -67,6 +67,22 @@ def load(index: int) -> tuple[int, int]:
     return int(busy), int(used)
 
 
+def other_processes(index: int) -> int:
+    """Processes that compute on one GPU and are not of our own process tree; 0 where the driver does not say."""
+    import psutil
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        pids = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return 0
+    ours = {process.pid for process in psutil.Process().children(recursive=True)} | {os.getpid()}
+    return len([pid for pid in pids - ours if psutil.pid_exists(pid)])
+
+
 def _facts(nvml: Any, index: int) -> DeviceFacts:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     name = nvml.nvmlDeviceGetName(handle)

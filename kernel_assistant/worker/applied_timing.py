@@ -15,7 +15,7 @@ from .inputs import Args, Kwargs
 from .loading import build, load_module
 from .numerics import compare
 from .open_task import OpenTask, open_task
-from .profiling import BLOCK_SECONDS, LEAST_FOOTPRINT
+from .profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS
 from .statistics import median, paired_interval
 from .timing import SPIN_SECONDS, TorchSubject, alternate
 
@@ -57,7 +57,12 @@ def time_applied(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(
-    opened: OpenTask, original: Callable[..., Any], applied: Callable[..., Any], dims: dict[str, int] | None, name: str, cache_bytes: int
+    opened: OpenTask,
+    original: Callable[..., Any],
+    applied: Callable[..., Any],
+    dims: dict[str, int] | None,
+    name: str,
+    cache_bytes: int,
 ) -> dict[str, Any]:
     calls = _calls(opened, dims, cache_bytes)
     equal = _equal(opened, original, applied, calls[0])
@@ -69,6 +74,7 @@ def _row(
         [],
         sets=len(calls),
         rounds=ROUNDS,
+        most_seconds=MOST_SECONDS,
         block_seconds=BLOCK_SECONDS[target],
         gap_seconds=SPIN_SECONDS / 4 if target == "cpu" else 0.0,
         before_round=lambda first: None,
@@ -96,11 +102,15 @@ def _calls(opened: OpenTask, dims: dict[str, int] | None, cache_bytes: int) -> C
     return [opened.unflatten(tensors) for tensors in copies]
 
 
-def _equal(opened: OpenTask, original: Callable[..., Any], applied: Callable[..., Any], call: tuple[Args, Kwargs]) -> bool:
+def _equal(
+    opened: OpenTask, original: Callable[..., Any], applied: Callable[..., Any], call: tuple[Args, Kwargs]
+) -> bool:
     args, kwargs = call
     wanted, got = (opened.flatten((model(*args, **kwargs),), {}) for model in (original, applied))
     return all(
-        compare(mine, theirs, theirs.double() if theirs.dtype.is_floating_point else theirs, opened.task["numerics"]).passed
+        compare(
+            mine, theirs, theirs.double() if theirs.dtype.is_floating_point else theirs, opened.task["numerics"]
+        ).passed
         or torch.allclose(mine, theirs, rtol=1e-2, atol=1e-2 * float(theirs.abs().max()))
         for mine, theirs in zip(got, wanted, strict=True)
     )

@@ -116,9 +116,7 @@ class _DeviceMemory:
         self._driver.check("cuMemGetAllocationGranularity", byref(granularity), byref(properties), c_int(0))
         self.size = -(-max(size, 1) // granularity.value) * granularity.value
         self._handle, pointer, descriptor = c_ulonglong(), c_uint64(), c_int()
-        code = self._driver.lib.cuMemCreate(
-            byref(self._handle), c_size_t(self.size), byref(properties), c_ulonglong(0)
-        )
+        code = self._driver.lib.cuMemCreate(byref(self._handle), c_size_t(self.size), byref(properties), c_ulonglong(0))
         if code == 2:
             torch.cuda.empty_cache()
             code = self._driver.lib.cuMemCreate(

@@ -19,8 +19,8 @@ def calibrate(target: str, device: int, cache_bytes: int) -> dict[str, Any]:
     size = max(8 * cache_bytes, 1 << 28) if target == "cuda" else max(4 * cache_bytes, 1 << 27)
     source = torch.randn(size // 4, device=place)
     sink = torch.empty_like(source)
-    copies = [lambda: sink.copy_(source), lambda: torch.mul(source, 1.5, out=sink)]
-    reads = [lambda: source.sum(), lambda: source.amax()]
+    copies: list[Callable[[], object]] = [lambda: sink.copy_(source), lambda: torch.mul(source, 1.5, out=sink)]
+    reads: list[Callable[[], object]] = [source.sum, source.amax]
     return {
         "copy_bandwidth": max(2 * size / _fastest(call, place) for call in copies),
         "read_bandwidth": max(size / _fastest(call, place) for call in reads),

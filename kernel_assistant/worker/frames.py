@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 PROTOCOL_VERSION = 1
 MAGIC = b"KA01"
@@ -22,14 +22,14 @@ class FrameError(ValueError):
     """The peer sent something that is not a frame."""
 
 
-def write_frame(stream: BinaryIO, message: dict[str, Any], blobs: tuple[bytes, ...] = ()) -> None:
+def write_frame(stream: IO[bytes], message: dict[str, Any], blobs: tuple[bytes, ...] = ()) -> None:
     """Write one frame and flush. Not thread-safe: the caller holds the lock."""
     header = json.dumps({**message, "blobs": [len(blob) for blob in blobs]}, separators=(",", ":")).encode()
     stream.write(b"".join((MAGIC, struct.pack("<I", len(header)), header, *blobs)))
     stream.flush()
 
 
-def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], tuple[bytes, ...]] | None:
+def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], tuple[bytes, ...]] | None:
     """Read one frame; None at a clean end of the stream. Raises FrameError on anything else."""
     prefix = _read_exactly(stream, 8, at_boundary=True)
     if prefix is None:
@@ -52,7 +52,7 @@ def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], tuple[bytes, ...]] | N
     return message, tuple(_read_exactly(stream, length) or b"" for length in lengths)
 
 
-def _read_exactly(stream: BinaryIO, size: int, at_boundary: bool = False) -> bytes | None:
+def _read_exactly(stream: IO[bytes], size: int, at_boundary: bool = False) -> bytes | None:
     parts: list[bytes] = []
     left = size
     while left:

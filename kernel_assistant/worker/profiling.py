@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from .load import OtherLoad
 from .memory import available_bytes
 from .numerics import compare
 from .open_task import OpenTask
 from .roofline import Ceilings, floor_seconds, impossible
-from .runner_client import RunnerClient
+from .runner_client import RunnerClient, descendants
 from .sets import Sets
 from .statistics import median, paired_interval, relative_spread
 from .timing import SPIN_SECONDS, PlanSubject, Series, TorchSubject, alternate, block_length
@@ -25,6 +27,8 @@ LEAST_FOOTPRINT = 128 << 20
 BLOCK_SECONDS = {"cpu": 0.010, "cuda": 0.004}
 ROUNDS = 14
 QUICK_ROUNDS = 5
+#: After this long a series ends early, with the eight rounds that a 99% interval needs.
+MOST_SECONDS = 10.0
 WINDOW = 1 << 20
 GROWTH_BOUNDS = (0.6, 1.6)
 
@@ -33,41 +37,35 @@ class Profiler:
     """Baselines and candidates of one task, at the sizes of its first workload."""
 
     def __init__(self, task: OpenTask, base: Expected, ceilings: Ceilings, target: str) -> None:
-        self.task, self.base, self.ceilings, self.target = task, base, ceilings, target
-        self._sets: Sets | None = None
+        self.task, self.ceilings, self.target = task, ceilings, target
         self._baseline: dict[str, float] = {}
         self._callables: dict[str, Callable[..., Any]] = {"eager": task.model}
         self._generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
-        used = {value["name"] for value in task.graph["inputs"]}
-        self.read_bytes = sum(
-            tensor.numel() * tensor.element_size()
-            for name, tensor in zip(task.input_names, base.tensors, strict=True)
-            if name in used
-        ) + sum(value.numel() * value.element_size() for value in base.constants.values())
-        self.written_bytes = sum(tensor.numel() * tensor.element_size() for tensor in base.reference)
-        self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings)
         self._free = [_leads_with_free(task.graph, name) for name in task.input_names]
+        used = {value["name"] for value in task.graph["inputs"]}
+        read = [tensor for name, tensor in zip(task.input_names, base.tensors, strict=True) if name in used]
+        self.read_bytes = _bytes([*read, *base.constants.values()])
+        self.written_bytes = _bytes(base.reference)
+        self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings)
+        self._own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
+        self.sets = self._make_sets(base)
 
-    @property
-    def sets(self) -> Sets:
-        """Enough sets to exceed the cache four times, filled with declared inputs."""
-        if self._sets is None:
-            count = self._count()
-            outputs = [{"name": f"out{index}"} for index in range(len(self.base.reference))]
-            self._sets = Sets(
-                self.task.input_names,
-                [spec["name"] for spec in outputs],
-                self.base.constants,
-                self.base.tensors,
-                self.base.reference,
-                self.base.dims,
-                count,
-                self.base.reference[0].device,
-            )
-            for index in range(count):
-                self._sets.write(index, self.base.tensors)
-            self._sets.refresh(self._generator, self._free, 0)
-        return self._sets
+    def _make_sets(self, base: Expected) -> Sets:
+        """Enough sets to exceed the cache four times, filled with the declared inputs, moved about."""
+        sets = Sets(
+            self.task.input_names,
+            [f"out{index}" for index in range(len(base.reference))],
+            base.constants,
+            base.tensors,
+            base.reference,
+            base.dims,
+            self._count(_bytes([*base.tensors, *base.reference])),
+            base.reference[0].device,
+        )
+        for index in range(sets.count):
+            sets.write(index, base.tensors)
+        sets.refresh(self._generator, self._free, 0)
+        return sets
 
     def baseline(self, which: str) -> dict[str, Any]:
         """Median milliseconds a call over a few blocks. `which` is "eager" or "compile"."""
@@ -78,7 +76,8 @@ class Profiler:
             with torch.no_grad():
                 length = block_length(subject, self.sets.count, BLOCK_SECONDS[self.target])
                 times = [
-                    subject.run((index * length) % self.sets.count, length) / length for index in range(2 * QUICK_ROUNDS)
+                    subject.run((index * length) % self.sets.count, length) / length
+                    for index in range(2 * QUICK_ROUNDS)
                 ]
             subject.release()
             self._baseline[which] = median(times)
@@ -93,7 +92,9 @@ class Profiler:
         prepare_seconds = float(self.sets.bind(runner).get("prepare_seconds", 0.0))
         subject = PlanSubject(runner, timeout)
         with torch.no_grad():
+            others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
             timing = self._quick(subject) if tier == "quick" else self._full(subject)
+            timing["warning"] = others.warning() if self.target == "cpu" else ""
         seconds = timing["candidate_ms"] * 1e-3
         footprint = self.sets.count * self.sets.bytes_per_set
         if impossible(seconds, self.read_bytes, self.written_bytes, footprint, self.ceilings):
@@ -108,9 +109,7 @@ class Profiler:
         return {"outcome": "correct", "message": summary(timing), "timing": timing}
 
     def close(self) -> None:
-        if self._sets:
-            self._sets.close()
-            self._sets = None
+        self.sets.close()
 
     def _quick(self, subject: PlanSubject) -> dict[str, Any]:
         self.baseline("eager")
@@ -148,6 +147,7 @@ class Profiler:
             [eager],
             sets=self.sets.count,
             rounds=ROUNDS,
+            most_seconds=MOST_SECONDS,
             block_seconds=BLOCK_SECONDS[self.target],
             gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
             before_round=lambda first: self.sets.refresh(self._generator, self._free, first),
@@ -183,7 +183,10 @@ class Profiler:
         other = (first + random.SystemRandom().randrange(count)) % self.sets.count
         for index in {last, other}:
             windows = [_window(output) for output in self.sets.outputs[index]]
-            held = [output.reshape(-1)[start:end].clone() for output, (start, end) in zip(self.sets.outputs[index], windows, strict=True)]
+            held = [
+                output.reshape(-1)[start:end].clone()
+                for output, (start, end) in zip(self.sets.outputs[index], windows, strict=True)
+            ]
             args, kwargs = self.task.unflatten(self.sets.inputs[index])
             for position, reference in enumerate(self.task.call(args, kwargs)):
                 start, end = windows[position]
@@ -197,24 +200,15 @@ class Profiler:
 
     def _excused(self, error: float, position: int) -> bool:
         """Both sides may be off by PyTorch's own error on the declared inputs, which float64 is not here to show."""
-        reference, want = self.base.reference[position], self.base.want[position]
-        if not reference.dtype.is_floating_point:
-            return False
-        own = float((reference.double() - want).abs().max())
-        return error <= 4 * own
+        return error <= 4 * self._own_errors[position]
 
-    def _count(self) -> int:
+    def _count(self, size: int) -> int:
         """Sets that exceed the cache four times and fill a block without a repeat, as far as memory goes."""
-        size = max(self.base_bytes, 1)
+        size = max(size, 1)
         beyond_cache = max(4 * self.ceilings.cache_bytes, LEAST_FOOTPRINT) // size + 1
         a_block = int(BLOCK_SECONDS[self.target] / self.floor_seconds) if self.floor_seconds else 0
         room = int(SHARE_OF_MEMORY[self.target] * available_bytes(self.task.device)) // size
         return max(2, min(max(beyond_cache, min(a_block, room)), MOST_SETS))
-
-    @property
-    def base_bytes(self) -> int:
-        tensors = [*self.base.tensors, *self.base.reference]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def refuse_odd_growth(series: Series) -> None:
@@ -230,7 +224,9 @@ def refuse_disagreement(seconds: float, device: list[tuple[float, float]]) -> No
     """Refuse if the device's own events claim more time than the judge's clock saw pass."""
     claims = [claimed / count for claimed, count in device if claimed > 0]
     if claims and median(claims) > 1.25 * seconds + 2e-6:
-        raise Wrong("cheating", f"device events say {median(claims) * 1e3:.4g} ms, the judge's clock {seconds * 1e3:.4g} ms")
+        raise Wrong(
+            "cheating", f"device events say {median(claims) * 1e3:.4g} ms, the judge's clock {seconds * 1e3:.4g} ms"
+        )
 
 
 def summary(timing: dict[str, Any]) -> str:
@@ -253,3 +249,12 @@ def _leads_with_free(graph: dict[str, Any], name: str) -> bool:
             shape = value["spec"]["shape"]
             return bool(shape) and not str(shape[0]).isdigit()
     return False
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _own_error(reference: torch.Tensor, want: torch.Tensor) -> float:
+    """PyTorch's largest error on the declared inputs."""
+    return compare(reference, reference, want, "paper").error if reference.dtype.is_floating_point else 0.0

@@ -75,9 +75,7 @@ class RunnerClient:
             raise RunnerStartError(f"the runner did not start: {answer.get('message')}")
         self.ready = True
 
-    def request(
-        self, message: dict[str, Any], timeout: float, descriptors: tuple[int, ...] = ()
-    ) -> dict[str, Any]:
+    def request(self, message: dict[str, Any], timeout: float, descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
         """Send one operation and wait. Raises CandidateFailure if the runner crashes, hangs or reports a failure."""
         self.wait_ready()
         self.socket.settimeout(timeout)

@@ -89,7 +89,7 @@ class Sets:
         for offset, size in edges:
             if bool((self.writable.bytes[end:offset] != byte).any()):
                 return True
-            end = offset + size
+            end = int(offset) + size
         return bool((self.writable.bytes[end:] != byte).any())
 
     def refresh(self, generator: torch.Generator, free: list[bool], first: int) -> None:

@@ -26,7 +26,7 @@ def paired_interval(ratios: list[float], confidence: float = CONFIDENCE) -> tupl
 
 @lru_cache(maxsize=64)
 def _critical_rank(count: int, alpha: float) -> int:
-    """Largest k with P(T < k) ≤ alpha/2 for the Wilcoxon signed-rank statistic T of `count` pairs; 0 if there is none."""
+    """Largest k with P(T < k) ≤ alpha/2 for the Wilcoxon signed-rank statistic T of `count` pairs, 0 for none."""
     top = count * (count + 1) // 2
     ways = [1] + [0] * top
     for rank in range(1, count + 1):

@@ -19,6 +19,7 @@ from .statistics import median
 
 #: OpenMP threads spin for up to 9 ms after a parallel region (measured, libgomp): a block of the other process waits.
 SPIN_SECONDS = 0.012
+LEAST_ROUNDS = 8
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -112,6 +113,7 @@ def alternate(
     *,
     sets: int,
     rounds: int,
+    most_seconds: float,
     block_seconds: float,
     gap_seconds: float,
     before_round: Callable[[int], None],
@@ -120,15 +122,19 @@ def alternate(
     """Time `candidate` against `baseline` in A B B A rounds, and `others` once a round.
 
     Each block begins with a call that is not timed: it takes the switch of the device to the other process (0.4 ms on
-    an H200) and wakes the threads. Blocks walk around the ring of sets, so that nobody finds what somebody else has just touched. `before_round(first)`
-    changes the input values of all sets, beginning at `first` (so that those used next are out of the cache again);
-    `after_candidate(first, count)` checks outputs of what was just timed.
+    an H200) and wakes the threads. Blocks walk around the ring of sets, so that nobody finds what somebody else has
+    just touched. `before_round(first)` changes the input values of all sets, beginning at `first` (so that those used
+    next are out of the cache again); `after_candidate(first, count)` checks outputs of what was just timed. After
+    `most_seconds` the series ends early, with at least eight rounds.
     """
     subjects = [candidate, baseline, *others]
     lengths = {subject.name: block_length(subject, sets, block_seconds) for subject in subjects}
     series = Series()
     cursor = 0
+    began = time.monotonic()
     for index in range(rounds):
+        if index >= LEAST_ROUNDS and time.monotonic() - began > most_seconds:
+            break
         entry = Round()
         order = [baseline, candidate, candidate, baseline] if index % 2 else [candidate, baseline, baseline, candidate]
         spent: dict[str, list[tuple[float, int]]] = {}

@@ -33,6 +33,12 @@ class Expected:
     dims: dict[str, int]
     constants: dict[str, torch.Tensor]
 
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory."""
+        held = [*self.tensors, *self.reference, *self.want, *self.constants.values()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in held)
+
 
 class Wrong(Exception):
     """The candidate's outputs fail; carries the outcome and a Mismatch as plain data (None where there is none)."""
@@ -88,7 +94,13 @@ def expect(task: OpenTask, case: Case) -> Expected | None:
 
 
 def verify_case(
-    runner: RunnerClient, plan: dict[str, Any], task: OpenTask, expected: Expected, policy: str, timeout: float, errors: Errors
+    runner: RunnerClient,
+    plan: dict[str, Any],
+    task: OpenTask,
+    expected: Expected,
+    policy: str,
+    timeout: float,
+    errors: Errors,
 ) -> None:
     """Run the candidate twice on one case with differently poisoned outputs. Raises Wrong or CandidateFailure."""
     sets = make_sets(task, plan, expected, 1)
@@ -170,7 +182,7 @@ def describe(name: str, got: torch.Tensor, want: torch.Tensor, result: Compariso
 
 def message_of(mismatch: dict[str, Any]) -> str:
     place = ",".join(map(str, mismatch["index"]))
-    got, want = (("%.6g" % value if value is not None else "nan") for value in (mismatch["got"], mismatch["want"]))
+    got, want = ((f"{value:.6g}" if value is not None else "nan") for value in (mismatch["got"], mismatch["want"]))
     share = f"{mismatch['count']} of {mismatch['total']} elements" if mismatch["count"] else "the norm of the error"
     return f"{mismatch['output']}[{place}] got {got} want {want} ({share}, {mismatch['workload']})"
 
@@ -217,7 +229,9 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _inputs_kept(sets: Sets, expected: Expected) -> bool:
     pairs = zip(sets.inputs[0], expected.tensors, strict=True)
-    return all(_same_bits(view, value) if value.dtype.is_floating_point else torch.equal(view, value) for view, value in pairs)
+    return all(
+        _same_bits(view, value) if value.dtype.is_floating_point else torch.equal(view, value) for view, value in pairs
+    )
 
 
 __all__ = ["CandidateFailure", "Errors", "Expected", "Wrong", "expect", "verify_case"]

@@ -113,4 +113,4 @@ def pointer_array(words: ctypes.Array[c_uint64]) -> ctypes.Array[c_void_p]:
     return (c_void_p * 1)(ctypes.addressof(words))
 
 
-__all__ = ["CudaError", "Driver", "Events", "POINTER", "pointer_array"]
+__all__ = ["POINTER", "CudaError", "Driver", "Events", "pointer_array"]

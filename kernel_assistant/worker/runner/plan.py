@@ -88,7 +88,7 @@ def buffers(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class BoundLaunch:
-    """One launch with its sizes known. `words` holds integers; `slots` says which words are pointers to which buffer."""
+    """One launch with its sizes known. `words` holds integers; `slots` says which are pointers to which buffer."""
 
     __slots__ = ("block", "grid", "shared", "slots", "symbol", "words")
 

@@ -1,6 +1,6 @@
 """Messages between judge and runner over a Unix socket, with file descriptors. Standard library only.
 
-    message := u32 length | UTF-8 JSON object, descriptors attached to the first byte
+message := u32 length | UTF-8 JSON object, descriptors attached to the first byte
 """
 
 from __future__ import annotations
