@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from kernel_assistant.agent.budget import Budget
@@ -51,7 +51,7 @@ class Judging(Protocol):
 
     def baseline(self, *, compiled: bool) -> Baseline: ...
 
-    def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Sequence[Evaluation]: ...
+    def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterable[Evaluation]: ...
 
     def confirm(self, candidate: Candidate) -> Evaluation: ...
 
