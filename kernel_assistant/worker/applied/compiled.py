@@ -17,7 +17,14 @@ from .guard import Guard
 from .packing import DTYPES
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+
+
+def _exporting() -> bool:
+    return bool(torch.compiler.is_exporting())
+
+
+# Asked while tracing but not traced: there, torch before 2.13 calls every compilation an export.
+_is_exporting: Callable[[], bool] = torch.compiler.assume_constant_result(_exporting)  # type: ignore[no-untyped-call]
 
 #: Path to a submodule, attribute, value; and per tensor: dtype, then per axis a fixed size or an expression.
 Attribute = tuple[tuple[str, ...], str, Any]
