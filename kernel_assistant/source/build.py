@@ -57,8 +57,9 @@ def read_text(path: Path) -> str:
         raise UsageError(f"{path} does not exist", "check the path (FILE or FILE:CLASS)") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", "check the file's permissions") from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{path} cannot be read: {reason}", "check the path and the file's permissions") from error
 
 
 def import_location(path: Path) -> tuple[str, str]:

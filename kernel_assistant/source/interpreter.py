@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,8 +50,9 @@ def find_interpreter(file_path: str | Path, explicit: str | None = None) -> Inte
     """The interpreter for the worker of the module in `file_path`.
 
     In order: `explicit` (a program or an environment's folder; then nothing else is tried), `.venv` or `venv` beside
-    the file or above, VIRTUAL_ENV, CONDA_PREFIX, our own interpreter, `python3` on PATH. The first that has torch
-    wins. Raises UsageError for an `explicit` that is no Python, MissingError if torch is missing or too old.
+    the file or above (up to a folder that anybody can write to), VIRTUAL_ENV, CONDA_PREFIX, our own interpreter,
+    `python3` on PATH. The first that has torch wins.
+    Raises UsageError for an `explicit` that is no Python, MissingError if torch is missing or too old.
     """
     if explicit:
         return _check(_explicit(explicit))
@@ -111,8 +113,10 @@ def _explicit(explicit: str) -> Interpreter:
 
 def _places(file: Path) -> Iterator[tuple[Path, str]]:
     for folder in file.parents:
+        if _is_shared(folder):
+            break
         for name in (".venv", "venv"):
-            if _ours(folder / name):
+            if _is_ours(folder / name):
                 yield folder / name / "bin" / "python", f"{name} of {folder}"
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if os.environ.get(variable):
@@ -124,8 +128,16 @@ def _places(file: Path) -> Iterator[tuple[Path, str]]:
             yield Path(found), "PATH"
 
 
-def _ours(folder: Path) -> bool:
-    """True for a folder of this user or root: a stranger's `.venv` in a shared parent such as /tmp must not run."""
+def _is_shared(folder: Path) -> bool:
+    """True for a folder in which anybody can put a `.venv`, such as /tmp: nothing there belongs to the project."""
+    try:
+        return bool(folder.stat().st_mode & stat.S_IWOTH)
+    except OSError:
+        return False
+
+
+def _is_ours(folder: Path) -> bool:
+    """True for a folder of this user or root: an environment of somebody else must not run."""
     try:
         return folder.stat().st_uid in (os.getuid(), 0)
     except OSError:

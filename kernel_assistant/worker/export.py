@@ -15,6 +15,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.utils import _pytree as pytree
 
 from .graph_writer import GraphWriter
+from .worker_errors import user_streams
 
 #: Free dimensions of each tensor leaf of (args, kwargs), in order.
 Free = Sequence[frozenset[int]]
@@ -75,7 +76,7 @@ def _trace_once(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str,
             shapes[tensor] = dict.fromkeys(sorted(dims), Dim.AUTO)
     dynamic = shapes.dynamic_shapes(model, args, kwargs) if any(free) else None
     # With gradients on, a module that switches them off inside would be exported as nested regions.
-    with _silence(), torch.no_grad():
+    with user_streams(), _silence(), torch.no_grad():
         program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
         program = program.run_decompositions({})
     writer = GraphWriter(program, tensors)

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from .export import Traced
 from .inputs import Args, Kwargs
 from .symbols import evaluate_size
+from .worker_errors import user_streams
 
 #: Agreement of graph and module, relative to the largest value: the two run the same operators.
 _TOLERANCE = 1e-3
@@ -56,7 +57,7 @@ def _agrees(
     dims: dict[str, int],
 ) -> bool:
     # A size that the module refuses is no failure of anybody's, whatever it raises.
-    with contextlib.suppress(Exception), torch.no_grad():
+    with contextlib.suppress(Exception), user_streams(), torch.no_grad():
         args, kwargs = make(dims)
         wanted = [leaf for leaf in pytree.tree_leaves(model(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
         got = _run_graph(model, traced, args, kwargs)

@@ -139,7 +139,7 @@ def real_specs(traced: Traced, outputs: Sequence[torch.Tensor]) -> list[dict[str
 
 
 def static_facts(model: torch.nn.Module, call: Call, outputs: Sequence[torch.Tensor], traced: Traced) -> dict[str, Any]:
-    """Counts and bytes; `ranges` are [lowest, highest or None] for each free dimension; what an applied guard checks."""
+    """Counts and bytes; `ranges` are [lowest, highest or None] of each free dimension; what a guard checks."""
     parameters = list(model.parameters())
     return {
         "parameters": sum(tensor.numel() for tensor in parameters),

@@ -105,7 +105,10 @@ class OpenTask:
 
     def constants(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers that the graph reads, by graph name, as they are in the model now."""
-        held = {**dict(self.model.named_parameters(remove_duplicate=False)), **dict(self.model.named_buffers())}
+        held = {
+            **dict(self.model.named_parameters(remove_duplicate=False)),
+            **dict(self.model.named_buffers(remove_duplicate=False)),
+        }
         found = {}
         for name, (_, path, tensor) in self.traced.constants.items():
             value = held.get(path, tensor)

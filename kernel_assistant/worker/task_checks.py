@@ -159,5 +159,9 @@ def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _random_operators(traced: Traced | None) -> list[str]:
     nodes = traced.program.graph.nodes if traced else []
     tag = torch.Tag.nondeterministic_seeded
-    names = [str(node.target).split(".")[1] for node in nodes if tag in getattr(node.target, "tags", ())]
+    names = [
+        str(node.target).split(".")[1].removeprefix("native_")
+        for node in nodes
+        if tag in getattr(node.target, "tags", ())
+    ]
     return list(dict.fromkeys(names))

@@ -45,15 +45,23 @@ class TaskError(Exception):
 
 @contextlib.contextmanager
 def user_code(kind: str, what: str, next_step: str, path: str) -> Iterator[None]:
-    """Run the user's code: its prints go to stderr, stdin is empty, any exception of its own becomes a TaskError."""
-    with open(os.devnull) as nothing, contextlib.redirect_stdout(sys.stderr):
-        stdin, sys.stdin = sys.stdin, nothing
+    """Run the user's code with `user_streams`; any exception of its own becomes a TaskError."""
+    with user_streams():
         try:
             yield
         except TaskError:
             raise
         except (Exception, SystemExit) as error:
             raise as_task_error(error, kind, what, next_step, path) from error
+
+
+@contextlib.contextmanager
+def user_streams() -> Iterator[None]:
+    """Prints go to stderr and stdin is empty: the worker's own stdout and stdin carry the protocol."""
+    with open(os.devnull) as nothing, contextlib.redirect_stdout(sys.stderr):
+        stdin, sys.stdin = sys.stdin, nothing
+        try:
+            yield
         finally:
             sys.stdin = stdin
 

@@ -1,0 +1,2 @@
+def scores(query, key):
+    return query @ key.transpose(-1, -2)

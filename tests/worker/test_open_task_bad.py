@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernel_assistant.worker.open_task import open_task
+from kernel_assistant.worker.worker_errors import TaskError
+
+BROKEN = Path(__file__).parent.parent / "data" / "modules" / "bad" / "broken.py"
+X = "(torch.randn(4, 6),)"
+
+
+def failure(class_name: str, args: str = X, path: Path = BROKEN, **changes: Any) -> TaskError:
+    task = {
+        "path": str(path),
+        "content": path.read_text(),
+        "class_name": class_name,
+        "source": "comment",
+        "workloads": [{"name": "default", "args": args, "kwargs": ""}],
+        "init": "",
+        "init_kwargs": "",
+        "search_path": [str(path.parent)],
+        "module_name": path.stem,
+        "target": "cpu",
+        "numerics": "kernelbench",
+        "training": False,
+        "seed": 42,
+    }
+    with pytest.raises(TaskError) as caught:
+        open_task({**task, **changes}, "cpu")
+    error = caught.value
+    for line in (error.message, error.next_step):
+        assert line and "\n" not in line and "Traceback" not in line and len(line) < 500
+    return error
+
+
+CLASSES = {
+    "Missing": ("no_class", "Missing is not defined"),
+    "NotAModule": ("no_class", "NotAModule is not defined"),
+    "TwoArguments": ("cannot_build", "TwoArguments(width, height) cannot be built from what is declared: missing"),
+    "RaisesInInit": (
+        "cannot_build",
+        "building RaisesInInit failed at broken.py:19: ValueError: the width must be even",
+    ),
+    "ExitsInInit": ("cannot_build", "building ExitsInInit failed at broken.py:27: SystemExit: 3"),
+    "HugeInit": ("out_of_memory", "building HugeInit needs 37252.9 GiB"),
+    "WrongSizes": ("forward_failed", "WrongSizes.forward failed at broken.py:44: RuntimeError: mat1 and mat2"),
+    "HugeInside": ("out_of_memory", "a value inside HugeInside.forward needs 894.1 GiB"),
+    "WantsMore": ("forward_failed", "WantsMore.forward(x, y) does not take the declared inputs: missing"),
+    "AlwaysDrops": ("nondeterministic", "draws random numbers: dropout"),
+    "DrawsNoise": ("nondeterministic", "draws random numbers: randn_like"),
+    "CountsCalls": ("nondeterministic", "CountsCalls.forward gives different results"),
+    "WritesInput": ("mutates_inputs", "WritesInput.forward changes its input tensor 0"),
+    "WritesInputData": ("mutates_inputs", "WritesInputData.forward changes its input tensor 0"),
+    "WritesBuffer": ("mutates_inputs", "WritesBuffer.forward changes its own total"),
+    "ReturnsNumber": ("unsupported_output", "ReturnsNumber.forward returns a int"),
+    "ReturnsNothing": ("unsupported_output", "ReturnsNothing.forward returns no tensor"),
+    "ReturnsComplex": ("unsupported_output", "torch.complex64"),
+    "ComplexInside": (
+        "unsupported_output",
+        "ComplexInside: forward computes with torch.strided tensors of torch.complex64",
+    ),
+    "BranchesOnValues": ("forward_failed", "torch.export cannot trace BranchesOnValues.forward"),
+    "ValueSizes": ("forward_failed", "torch.export cannot trace ValueSizes.forward"),
+}
+
+
+@pytest.mark.parametrize(("class_name", "kind", "cause"), [(name, *row) for name, row in CLASSES.items()])
+def test_class(class_name: str, kind: str, cause: str) -> None:
+    error = failure(class_name)
+    assert (error.kind, cause in error.message) == (kind, True), error.message
+
+
+INPUTS = {
+    "(torch.randn(4, 6, 0.5),)": ("no_inputs", "making the inputs of WrongSizes (workload default) failed: TypeError"),
+    "(undefined_name,)": ("no_inputs", "NameError: name 'undefined_name' is not defined"),
+    "(torch.randn(10**12),)": ("out_of_memory", "needs 3725.3 GiB"),
+    "(torch.zeros(4, 4).expand(4, 4).to_sparse(),)": (
+        "unsupported_input",
+        "input 0 of WrongSizes is a torch.sparse_coo",
+    ),
+    "(torch.zeros(4, dtype=torch.complex64),)": ("unsupported_input", "torch.complex64"),
+    "([torch.zeros(4), {'a': object()}],)": ("unsupported_input", "input 0[1]['a'] of WrongSizes is a object"),
+    "": ("no_inputs", "broken.py declares no inputs for WrongSizes"),
+    "(exit(),)": ("no_inputs", "SystemExit"),
+    "(input(),)": ("no_inputs", "EOFError"),
+}
+
+
+@pytest.mark.parametrize(("args", "kind", "cause"), [(args, *row) for args, row in INPUTS.items()])
+def test_inputs(args: str, kind: str, cause: str) -> None:
+    error = failure("WrongSizes", args)
+    assert (error.kind, cause in error.message) == (kind, True), error.message
+
+
+IMPORTS = {
+    "import no_such_package\n": ("No module named 'no_such_package'", "install no_such_package"),
+    "x = 1 / 0\n": ("at net.py:1: ZeroDivisionError", "mend the file"),
+    "raise SystemExit\n": ("SystemExit", "mend the file"),
+    "def f(:\n": ("at net.py:1: SyntaxError", "mend the file"),
+    "from . import sibling\n": ("ImportError: attempted relative import", "mend the file"),
+}
+
+
+@pytest.mark.parametrize(("text", "cause", "next_step"), [(text, *row) for text, row in IMPORTS.items()])
+def test_import(tmp_path: Path, text: str, cause: str, next_step: str) -> None:
+    (tmp_path / "net.py").write_text(text)
+    error = failure("Net", path=tmp_path / "net.py")
+    assert error.kind == "import_failed" and cause in error.message and next_step in error.next_step
+    assert "Traceback" in error.detail
+
+
+def test_workloads_that_no_graph_can_cover() -> None:
+    def two(args: str) -> list[dict[str, str]]:
+        return [{"name": "small", "args": X, "kwargs": ""}, {"name": "large", "args": args, "kwargs": ""}]
+
+    text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x): return x.view(-1, 6) * 2\n"
+    error = failure("Net", content=text, workloads=two("(torch.randn(4, 6).double(),)"))
+    assert error.kind == "unsupported_input" and "workload large of Net differs from small" in error.message
+    error = failure("Net", content=text, workloads=two("(torch.randn(3, 12),)"))
+    assert error.kind == "unsupported_input" and "workload large of Net has shapes [3, 12]" in error.message
+
+
+def test_train_mode_of_batch_norm_writes_its_buffers() -> None:
+    text = "import torch\nclass Net(torch.nn.BatchNorm1d):\n    def __init__(self): super().__init__(6)\n"
+    error = failure("Net", content=text, training=True)
+    assert error.kind == "mutates_inputs" and "changes its own num_batches_tracked" in error.message
+
+
+def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(TaskError) as caught:
+        open_task({}, "cuda:0")
+    assert caught.value.kind == "no_gpu"
