@@ -77,6 +77,16 @@ class Program:
         self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
         self.own_pid_at.append(len(self.instructions) - 3)
 
+    def allow_value_without_bit(self, number: int, value: int, bit: int, errno: int) -> None:
+        """Allow the call only if the first argument is `value` and the second does not have `bit`."""
+        self.emit(JUMP_EQUAL, number, 0, 6)
+        self.emit(LOAD_WORD, OFFSET_ARGUMENTS)
+        self.emit(JUMP_EQUAL, value, 0, 3)
+        self.emit(LOAD_WORD, OFFSET_ARGUMENTS + 8)
+        self.emit(JUMP_ANY_BIT, bit, 1, 0)
+        self.emit(RETURN, ALLOW)
+        self.emit(RETURN, ERRNO | errno)
+
     def deny_truncating_reads(self, number: int, argument: int, errno: int) -> None:
         """Allow opening with O_TRUNC only where the access mode is O_WRONLY (1) or O_RDWR (2), not 0 or 3."""
         self.emit(JUMP_EQUAL, number, 0, 7)

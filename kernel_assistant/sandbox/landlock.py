@@ -47,13 +47,14 @@ class Landlock:
 
 def _rules(spec: SandboxSpec) -> tuple[tuple[str, str], ...]:
     optional = [*system.SYSTEM, *system.SETTINGS, *system.PROCESS_FACTS]
-    devices = [*system.DEVICES]
+    modified = [*system.DEVICES]
     if spec.gpu:
         optional += [*system.GPU_FACTS, *system.driver_paths(os.environ)]
-        devices += system.gpu_devices()
+        # The driver names its threads.
+        modified += [*system.gpu_devices(), "/proc/self"]
     for path in (*spec.read_only, *([spec.workspace] if spec.workspace else [])):
         if not os.path.exists(path):
             raise MissingError(f"{path!r} does not exist", "create it, or leave it out")
     reads = (*optional, *own_interpreter_paths(), launcher.LAUNCH, *spec.read_only)
-    rules = [(path, "read") for path in reads] + [(path, "device") for path in devices]
+    rules = [(path, "read") for path in reads] + [(path, "modify") for path in modified]
     return tuple(rules + ([(spec.workspace, "write")] if spec.workspace else []))

@@ -37,7 +37,7 @@ LANDLOCK_ADD_RULE = 445
 LANDLOCK_RESTRICT_SELF = 446
 FILE_RIGHTS = 0b1100000000000111  # execute, write, read, truncate, ioctl: those that a rule on a file may carry
 READ_RIGHTS = 0b1101  # execute, read file, read folder
-DEVICE_RIGHTS = 0b1000000000000110
+MODIFY_RIGHTS = 0b1100000000000110
 SPECIAL_FILES = 0b100001000000  # making character and block devices
 FILE_RIGHTS_OF_ABI = (0, 13, 14, 15, 15, 16)
 SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
@@ -167,7 +167,7 @@ def landlock_abi() -> int:
 
 
 def restrict_files(rules: list[list[str]], abi: int) -> None:
-    """Rules are (path, "read" | "write" | "device"); a path that does not exist was optional."""
+    """Rules are (path, "read" | "write" | "modify"); a path that does not exist was optional."""
     handled = (1 << FILE_RIGHTS_OF_ABI[min(abi, 5)]) - 1
     attributes = struct.pack("=QQQ", handled, TCP_BIND_AND_CONNECT, SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
@@ -180,7 +180,7 @@ def restrict_files(rules: list[list[str]], abi: int) -> None:
 
 
 def add_rule(ruleset: int, path: str, kind: str, handled: int) -> None:
-    rights = {"read": READ_RIGHTS, "write": handled & ~SPECIAL_FILES, "device": DEVICE_RIGHTS | READ_RIGHTS}[kind]
+    rights = {"read": READ_RIGHTS, "write": handled & ~SPECIAL_FILES, "modify": MODIFY_RIGHTS | READ_RIGHTS}[kind]
     try:
         beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -43,6 +43,7 @@ PRIORITIES = ("ioprio_set", "sched_setattr", "sched_setparam", "sched_setschedul
 SIGNALS = ("pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tkill")
 NEW_PROCESS = ("fork", "vfork")
 
+DATAGRAM_BIT = 2  # set in SOCK_DGRAM and SOCK_RAW, not in SOCK_STREAM and SOCK_SEQPACKET
 CLONE_THREAD = 0x00010000
 CLONE_NEW_NAMESPACE = 0x7E020000
 PERSONALITY_QUERY = 0xFFFFFFFF
@@ -65,7 +66,7 @@ def build(
     `truncation_free`: nothing else keeps files outside from being cut to nothing."""
     filter_ = _Filter(architecture)
     filter_.deny(*DENIED)
-    filter_.sockets(allow_unix=gpu and namespaces)
+    filter_.sockets(listening=gpu)
     filter_.processes(allow_fork)
     filter_.signals(own_only=not (allow_fork and signal_scope))
     filter_.arguments()
@@ -100,12 +101,15 @@ class _Filter:
             if found is not None and found <= syscalls.LAST_KNOWN:
                 self.program.deny(found, error)
 
-    def sockets(self, *, allow_unix: bool) -> None:
-        """Connected sockets that were passed in go on working."""
-        if not allow_unix:
+    def sockets(self, *, listening: bool) -> None:
+        """Connected sockets that were passed in go on working. CUDA's driver opens one to listen at, and needs it; a
+        datagram socket would do to send with, without connecting.
+        """
+        if not listening:
             self.deny(*SOCKETS)
             return
-        self.program.allow_values(self.number("socket"), 0, (socket.AF_UNIX,), errno.EPERM)
+        self.deny("connect", "socketpair")
+        self.program.allow_value_without_bit(self.number("socket"), socket.AF_UNIX, DATAGRAM_BIT, errno.EPERM)
 
     def processes(self, allow_fork: bool) -> None:
         # clone3 hides its flags in memory; C libraries go back to clone when it does not exist.

@@ -87,8 +87,10 @@ def test_limits_of_oneself_only(machine: str) -> None:
 @both
 def test_sockets(machine: str) -> None:
     assert ask(machine, "socket", 1) == errno.EPERM
-    gpu = {"gpu": True, "namespaces": True}
-    assert [ask(machine, "socket", family, **gpu) for family in (1, 2, 10, 16)] == [0] + [errno.EPERM] * 3
+    assert [ask(machine, "socket", family, 1, gpu=True) for family in (1, 2, 10, 16)] == [0] + [errno.EPERM] * 3
+    flags = 0x80800
+    assert [ask(machine, "socket", 1, kind | flags, gpu=True) for kind in (1, 2, 3, 5)] == [0, 1, 1, 0]
+    assert [ask(machine, name, gpu=True) for name in ("bind", "connect", "socketpair")] == [0, errno.EPERM, errno.EPERM]
 
 
 @both
