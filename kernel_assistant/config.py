@@ -101,7 +101,7 @@ def resolve(
     values |= _from_user_file(folders["config_file"], warnings)
     values |= _from_environment(environ)
     given = {key: value for key, value in (flags or {}).items() if value is not None}
-    values |= {key: _parse(key, value, f"--{key.replace('_', '-')}") for key, value in given.items()}
+    values |= {key: _parse(key, value, "") for key, value in given.items()}
     return Settings(**values), warnings
 
 
@@ -182,4 +182,5 @@ def _parse(name: str, value: object, where: str) -> Any:
     try:
         return parse(value)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{where}: {name} = {value!r} does not fit: {error}", documentation()[name]) from error
+        place = f"{where}: " if where else ""
+        raise UsageError(f"{place}{name} = {value!r} does not fit: {error}", documentation()[name]) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from kernel_assistant.cli.text import interval, milliseconds, styled, table, times
 from kernel_assistant.records import Accuracy, Evaluation, JobOutcome, OptimizeResult, Timing, decode
 from kernel_assistant.records.evaluation import measurably_faster, measurably_slower
+from kernel_assistant.session.applied_timing import APPLIED_FILE, read_applied
 
 
 def report(result: OptimizeResult) -> list[str]:
@@ -54,6 +55,8 @@ def _no_gain(timing: Timing | None) -> str:
         return "no gain was confirmed"
     if measurably_slower(timing.speedup_vs_compile, timing.speedup_vs_compile_ci):
         return "slower than torch.compile"
+    if measurably_slower(timing.speedup_vs_eager, timing.speedup_vs_eager_ci):
+        return "slower than eager"
     if timing.compile_ms is None or measurably_faster(timing.speedup_vs_compile, timing.speedup_vs_compile_ci):
         return "not measurably faster than eager"
     return "not measurably faster than torch.compile"
@@ -99,9 +102,17 @@ def _facts(result: OptimizeResult, evaluation: Evaluation | None) -> list[tuple[
         rows.append(("warning", evaluation.timing.warning))
     if evaluation is not None and evaluation.timing is not None and result.best is None:
         rows.append(("note", "figures of the search, not confirmed on fresh samples"))
+    rows += _applied(result)
     stop = result.stop_reason.replace("_", " ")
     rows.append(("tried", f"{result.evaluations} candidates in {result.seconds:.0f} s; stopped: {stop}"))
     return rows + _hints(result)
+
+
+def _applied(result: OptimizeResult) -> list[tuple[str, str]]:
+    """The edited file as a whole, guard and operator included."""
+    path = result.artifacts.get(APPLIED_FILE)
+    timing = read_applied(Path(path)) if path else None
+    return [("in the file", timing.summary())] if timing else []
 
 
 def _hints(result: OptimizeResult) -> list[tuple[str, str]]:

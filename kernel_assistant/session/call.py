@@ -6,6 +6,8 @@ below the text of its own source file a class that returns it. The kernels see t
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import hashlib
 import inspect
 import os
@@ -20,7 +22,7 @@ from typing import Any
 import msgspec
 
 from kernel_assistant.config import Settings, resolve
-from kernel_assistant.errors import InternalError, StoreError, UsageError
+from kernel_assistant.errors import HostError, InternalError, StoreError, UsageError
 from kernel_assistant.events import JobFailed, JobFinished, Warned
 from kernel_assistant.records import InputSource, KernelTask, Numerics, OptimizeResult, Workload
 from kernel_assistant.session.client import Client
@@ -94,7 +96,8 @@ def optimize_module(
     try:
         return _wait(client, job)
     except KeyboardInterrupt:
-        client.cancel(job, timeout=1.0)
+        with contextlib.suppress(TimeoutError, HostError):
+            client.cancel(job, timeout=1.0)
         raise
 
 
@@ -123,6 +126,8 @@ def _origin_of(cls: type) -> _Origin:
         text = Path(file or "").read_text(encoding="utf-8-sig")
     except (OSError, TypeError, UnicodeDecodeError) as error:
         raise UsageError(f"{cls.__qualname__} has no source file: {error}", next_step) from error
+    if not any(isinstance(node, ast.ClassDef) and node.name == cls.__name__ for node in ast.walk(ast.parse(text))):
+        raise UsageError(f"{cls.__qualname__} has no source in {file}", next_step)
     if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is not cls:
         raise UsageError(f"{cls.__module__}.{cls.__name__} is not the class of this instance any more", next_step)
     return _Origin(Path(str(file)).absolute(), text, cls.__module__, cls.__name__)
@@ -152,7 +157,7 @@ def _task(
         class_name=factory,
         source=InputSource.files,
         workloads=(Workload(args=f"{load}[0]", kwargs=f"{load}[1]" if kwargs else ""),),
-        search_path=(search_path, *(entry for entry in sys.path if entry and Path(entry).is_dir())),
+        search_path=tuple(dict.fromkeys((search_path, *_own_folders()))),
         module_name=name,
         target=target,
         numerics=Numerics(settings.numerics),
@@ -160,10 +165,18 @@ def _task(
     )
 
 
+def _own_folders() -> list[str]:
+    """The caller's import path without the interpreter's own folders and what is installed, which the worker has."""
+    theirs = tuple(f"{prefix}{os.sep}" for prefix in (sys.prefix, sys.base_prefix))
+    return [
+        entry
+        for entry in map(os.path.abspath, sys.path)
+        if os.path.isdir(entry) and not entry.startswith(theirs) and "-packages" not in entry
+    ]
+
+
 def _with_mark(text: str) -> str:
     """The text with the mark behind its docstring and its `from __future__` lines, which must stay first."""
-    import ast
-
     line = 0
     for node in ast.parse(text).body:
         documented = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

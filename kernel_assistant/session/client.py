@@ -18,7 +18,7 @@ from kernel_assistant.errors import HostError
 from kernel_assistant.events import AnyEvent, JobFailed, JobFinished
 from kernel_assistant.records import KernelTask, to_builtins
 from kernel_assistant.records.codec import from_builtins
-from kernel_assistant.session.start import collect_children, find_host, start_host
+from kernel_assistant.session.start import find_host, has_ended, start_host
 from kernel_assistant.session.wire import Connection, HostEnding, error_from_wire, hello, newer
 from kernel_assistant.store import JobOptions, JobRow, JobState
 
@@ -76,7 +76,7 @@ class Client:
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         while time.monotonic() < deadline:
-            if not _lives(pid):
+            if has_ended(self._settings, pid):
                 return True
             time.sleep(0.02)
         raise HostError(f"the session host (pid {pid}) does not end", f"kill -9 {pid}")
@@ -191,15 +191,6 @@ def _receive(connection: Connection, timeout: float | None, next_step: str) -> d
 def _peer(stream: socket.socket) -> int:
     pid, _, _ = struct.unpack("3i", stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(pid)
-
-
-def _lives(pid: int) -> bool:
-    collect_children()
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _greet(connection: Connection, timeout: float) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from kernel_assistant.apply import Applied, Options, apply_result
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import JobOutcome, KernelTask
-from kernel_assistant.session.applied import read_applied
+from kernel_assistant.session.applied_timing import APPLIED_FILE, read_applied
 from kernel_assistant.store import JobOptions, JobRow, Store
 
 
@@ -41,7 +41,7 @@ def apply_job(store: Store, row: JobRow, *, dry_run: bool, force: bool = False) 
         raise UsageError(f"job {row.id} has no candidate to apply", f"kernel-assistant show {row.id}")
     warnings = _doubts(row, force)
     folder = Path(row.result.artifacts["plan.json"]).parent
-    timing = read_applied(folder)
+    timing = read_applied(folder / APPLIED_FILE)
     options = timing.options if timing else Options()
     applied = apply_result(folder, place_of(row.task, row.options).path, dry_run=dry_run, options=options)
     if not dry_run:

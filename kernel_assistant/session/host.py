@@ -22,7 +22,7 @@ from kernel_assistant.events import AnyEvent
 from kernel_assistant.records import KernelTask, OptimizeResult
 from kernel_assistant.session.jobs import JobServices, JobTable, RunJob
 from kernel_assistant.session.server import Server
-from kernel_assistant.session.start import ADDRESS_FILE
+from kernel_assistant.session.start import ADDRESS_FILE, LOCK_FILE
 from kernel_assistant.session.wire import hello
 from kernel_assistant.store import JobOptions
 
@@ -36,7 +36,7 @@ def serve(settings: Settings, run: RunJob, lane_of: Callable[[KernelTask], str])
     """Serve until idle, asked to stop or signalled. Returns at once when another host serves this state folder."""
     with boundary(HostError, "the session host cannot start"):
         settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = _lock(settings.state_dir / "host.lock")
+        lock = _lock(settings.state_dir / LOCK_FILE)
         if lock is None:
             return EXIT_OK
         path = _socket_path(settings)

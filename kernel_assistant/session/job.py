@@ -24,8 +24,8 @@ from kernel_assistant.records import (
     Tier,
     Trajectory,
 )
-from kernel_assistant.session.applied import FILE as APPLIED_FILE
-from kernel_assistant.session.applied import time_applied, write_applied
+from kernel_assistant.session.applied import time_applied
+from kernel_assistant.session.applied_timing import APPLIED_FILE, write_applied
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.jobs import JobServices

@@ -18,6 +18,7 @@ from kernel_assistant.errors import HostError, StoreError, boundary
 _START_TIMEOUT_S = 20.0
 _MAX_LOG = 1 << 20
 ADDRESS_FILE = "host.json"
+LOCK_FILE = "host.lock"
 LOG_FILE = "host.log"
 
 #: Started by this process; kept so that the operating system's record of an ended one is collected.
@@ -45,6 +46,22 @@ def find_host(settings: Settings) -> socket.socket | None:
         cause = f"cannot reach the session host at {path}: {error.strerror}"
         raise HostError(cause, "kernel-assistant host stop, then try again") from error
     return stream
+
+
+def has_ended(settings: Settings, pid: int) -> bool:
+    """Whether host `pid` serves this state folder no longer; by its lock, since its parent may not have noticed."""
+    collect_children()
+    try:
+        if json.loads((settings.state_dir / ADDRESS_FILE).read_text())["pid"] != pid:
+            return True
+    except (OSError, ValueError, KeyError):
+        pass  # it has taken its address back, or never gave one: the lock tells
+    with (settings.state_dir / LOCK_FILE).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def start_host(settings: Settings) -> None:
