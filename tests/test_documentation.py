@@ -13,7 +13,8 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "extensions/vsco
 
 
 def relative_links(page: Path) -> list[str]:
-    targets = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose)
     return [target.partition("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
 
 

@@ -52,8 +52,7 @@ class Binaries:
     def _load(self, device: torch.device) -> CpuModule | CudaModule:
         path = os.path.join(self.folder, f"kernels.{self._pick(device)}{self._suffix}")
         if device.type == "cpu":
-            _check_not_replaced(path)
-            return CpuModule(path)
+            return CpuModule(_path_of_its_own(path))
         with open(path, "rb") as image:
             return CudaModule(driver(device.index), image.read())
 
@@ -74,12 +73,14 @@ class Binaries:
         return platform.machine() in ("x86_64", "AMD64") and LEVELS[arch] | self.cpu_flags <= processor_flags()
 
 
-def _check_not_replaced(path: str) -> None:
-    """The dynamic linker gives out the library that it has under a path, not a newer one that was put there."""
+def _path_of_its_own(path: str) -> str:
+    """A path under which the dynamic linker has no other library: it gives out the one that it has under a path, not
+    a newer one that was put there. The descriptor stays open so that its path stays taken."""
     status = os.stat(path)
     identity = (status.st_ino, status.st_mtime_ns)
-    if _opened.setdefault(path, identity) != identity:
-        raise NoBinary(f"{os.path.basename(path)} was replaced while the old one is in use: start the process again")
+    if _opened.setdefault(path, identity) == identity:
+        return path
+    return f"/proc/self/fd/{os.open(path, os.O_RDONLY | os.O_CLOEXEC)}"
 
 
 def driver(index: int) -> Driver:
