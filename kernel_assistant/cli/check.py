@@ -26,7 +26,11 @@ _reference = click.option("--reference", metavar="FILE[:CLASS]", help="What it m
 @check_options
 @json_option
 def verify_command(candidate: Path, reference: str | None, as_json: bool, **flags: object) -> int:
-    """Check CANDIDATE, a folder with plan.json and sources, against its reference. Exit code 1 unless it is correct."""
+    """Check CANDIDATE against its reference. Exit code 1 unless it is correct.
+
+    CANDIDATE is a workspace (plan.json and sources), a KernelBench-style file with a class ModelNew, or a CUDA-Agent
+    workdir. Its reference is what came with it, unless --reference names another.
+    """
     return _check(JobKind.verify, candidate, reference, as_json, flags)
 
 
@@ -53,7 +57,7 @@ def _check(kind: JobKind, candidate: Path, reference: str | None, as_json: bool,
     evaluation = read_evaluation(result)
     if evaluation is None:
         raise InternalError("the evaluation is not where the job wrote it", f"kernel-assistant show {stream.job}")
-    print(encode(evaluation).decode() if as_json else "\n".join([_verdict(evaluation), *report(result)]))
+    print(encode(evaluation).decode() if as_json else "\n".join([_verdict(evaluation), *report(result)[1:]]))
     return EXIT_OK if evaluation.correct else EXIT_GATE
 
 

@@ -34,8 +34,7 @@ class Progress:
         self.best = ""
         self.phase = ""
         self.reference = ""
-        self.tried = 0
-        self.correct = 0
+        self._correct: dict[str, bool] = {}
         self.started = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -66,13 +65,13 @@ class Progress:
             case BaselineMeasured():
                 self.reference = _reference(event)
             case CandidateEvaluated():
-                self.tried += 1
-                self.correct += event.evaluation.correct
+                # A finalist comes again in the full tier, and may fail there.
+                self._correct[event.evaluation.candidate] = event.evaluation.correct
             case BestImproved():
                 self.best = _best(event)
 
     def counts(self) -> str:
-        return f"{self.tried} tried, {self.correct} correct"
+        return f"{len(self._correct)} tried, {sum(self._correct.values())} correct"
 
     def warn(self, message: str) -> None:
         say_warning(message)
@@ -90,12 +89,14 @@ class Lines(Progress):
     def __init__(self) -> None:
         super().__init__()
         self._reported = time.monotonic()
+        self._last_reference = ""
 
     def changed(self, event: AnyEvent) -> None:
         match event:
             case JobQueued() | JobStarted() | Phase() | TaskOpened():
                 self._say(self.phase)
-            case BaselineMeasured():
+            case BaselineMeasured() if self.reference != self._last_reference:
+                self._last_reference = self.reference
                 self._say(self.reference)
             case BestImproved():
                 self._say(f"{self.counts()}; best {self.best}")
@@ -145,7 +146,7 @@ class LiveView(Progress):
         rows.add_row("now", _plain(self.phase))
         if self.reference:
             rows.add_row("reference", _plain(self.reference))
-        if self.tried:
+        if self._correct:
             rows.add_row("candidates", self.counts())
         if self.best:
             rows.add_row("best", f"[green]{_plain(self.best)}[/green]")

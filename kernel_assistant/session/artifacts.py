@@ -17,7 +17,7 @@ def write_result(
     folder: Path,
     *,
     task: KernelTask,
-    graph: OpGraph,
+    graph: OpGraph | None,
     device: DeviceFacts,
     facts: dict[str, Any],
     trajectory: Trajectory | None,
@@ -28,11 +28,11 @@ def write_result(
     """Write everything that is known to `folder`, replacing it as a whole; artifact name → absolute path."""
     files: dict[str, bytes] = {
         "task.json": encode(task),
-        "graph.txt": graph.text().encode(),
-        "graph.json": encode(graph),
         "device.json": encode(device),
         "facts.json": encode(facts),
     }
+    if graph is not None:
+        files |= {"graph.txt": graph.text().encode(), "graph.json": encode(graph)}
     if trajectory is not None:
         files["trajectory.json"] = encode(trajectory)
     if evaluation is not None:

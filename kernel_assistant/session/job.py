@@ -28,8 +28,9 @@ from kernel_assistant.session.applied import time_applied
 from kernel_assistant.session.applied_timing import APPLIED_FILE, write_applied
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.edits import place_of
+from kernel_assistant.session.freeform_job import check_freeform, checked
 from kernel_assistant.session.jobs import JobServices
-from kernel_assistant.session.outcome import best_candidate, best_of, confirmed, is_faster, outcome_of
+from kernel_assistant.session.outcome import best_candidate, best_of, outcome_of
 from kernel_assistant.session.policies import Recorded, choose_policy
 from kernel_assistant.session.prepare import check_policy
 from kernel_assistant.store import JobKind, JobOptions
@@ -73,6 +74,8 @@ def run_job(
     started = time.monotonic()
     device = device_of(services.device)
     emit(Progress(phase="open", message=f"starting {options.python}"))
+    if options.freeform is not None:
+        return check_freeform(task, options, device, emit=emit, cancel=cancel, services=services)
     with (
         services.workers.lend(options.python, device) as worker,
         open_environment(
@@ -147,7 +150,7 @@ class _Run:
             CandidateEvaluated(turn=0, schedule=candidate.plan.schedule, origin=candidate.origin, evaluation=evaluation)
         )
         return self._result(
-            outcome=_checked(evaluation),
+            outcome=checked(evaluation),
             evaluation=evaluation,
             artifacts=self._write(None, candidate, evaluation),
             policy=candidate.origin,
@@ -210,9 +213,3 @@ class _Run:
             stop_reason=stop_reason.value,
             artifacts={"job": self._services.job, **artifacts},
         )
-
-
-def _checked(evaluation: Evaluation) -> JobOutcome:
-    if not confirmed(evaluation):
-        return JobOutcome.no_candidate
-    return JobOutcome.improved if is_faster(evaluation) else JobOutcome.no_measurable_gain

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.records import Candidate, KernelTask
@@ -19,12 +21,10 @@ def prepare(
     Raises UsageError for the file or the options, MissingError for an interpreter, device or policy that is not there.
     """
     from kernel_assistant.source.build import build_task
-    from kernel_assistant.source.interpreter import find_interpreter
 
     check_policy(settings.policy)
     task = build_task(spec, target=resolve_target(settings.target), numerics=settings.numerics, text=text)
-    python = find_interpreter(task.path, settings.python or None).path
-    return task, options(settings, python, kind=kind)
+    return task, options(settings, _python(task, settings), kind=kind)
 
 
 def options(settings: Settings, python: str, *, kind: JobKind, candidate: Candidate | None = None) -> JobOptions:
@@ -52,25 +52,52 @@ def resolve_target(target: str) -> str:
 
 
 def prepare_check(
-    workspace: Path, reference: str | None, settings: Settings, kind: JobKind
+    path: Path, reference: str | None, settings: Settings, kind: JobKind
 ) -> tuple[KernelTask, JobOptions]:
-    """Task and options to check the candidate of a workspace folder; `reference` replaces its `task.json`."""
-    import msgspec
+    """Task and options to check what `path` holds: a workspace, a ModelNew file or a CUDA-Agent workdir.
 
+    `reference` (FILE[:CLASS]) replaces the one that came with it. Raises UsageError and MissingError.
+    """
+    if (path / "plan.json").is_file():
+        return _prepare_workspace(path, reference, settings, kind)
+    return _prepare_freeform(path, reference, settings, kind)
+
+
+def _prepare_workspace(
+    folder: Path, reference: str | None, settings: Settings, kind: JobKind
+) -> tuple[KernelTask, JobOptions]:
     from kernel_assistant.session.artifacts import read_task, read_workspace
     from kernel_assistant.source.build import build_task
-    from kernel_assistant.source.interpreter import find_interpreter
 
-    candidate = read_workspace(workspace)
+    candidate = read_workspace(folder)
     target = candidate.plan.target
     if settings.target not in ("auto", target):
         raise UsageError(f"the candidate is for {target}, not {settings.target}", f"leave --target out or say {target}")
     resolve_target(target)
-    task = (
-        read_task(workspace) if reference is None else build_task(reference, target=target, numerics=settings.numerics)
-    )
+    task = read_task(folder) if reference is None else build_task(reference, target=target, numerics=settings.numerics)
     if task is None:
-        raise UsageError(f"{workspace} says nothing of its reference", "add --reference FILE[:CLASS]")
+        raise UsageError(f"{folder} says nothing of its reference", "add --reference FILE[:CLASS]")
     task = msgspec.structs.replace(task, target=target)
-    python = find_interpreter(task.path, settings.python or None).path
-    return task, options(settings, python, kind=kind, candidate=candidate)
+    return task, options(settings, _python(task, settings), kind=kind, candidate=candidate)
+
+
+def _prepare_freeform(
+    path: Path, reference: str | None, settings: Settings, kind: JobKind
+) -> tuple[KernelTask, JobOptions]:
+    from kernel_assistant.environment.freeform import target_of, task_of
+    from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
+    from kernel_assistant.session.freeform_job import source_of
+
+    candidate = load_candidate(path, reference)
+    if not isinstance(candidate, ModelCandidate):
+        raise UsageError(f"{path} is not a candidate", "name a workspace, a ModelNew file or a CUDA-Agent workdir")
+    target = resolve_target(target_of(candidate, settings.target))
+    task = task_of(candidate, reference, target, settings.numerics)
+    chosen = options(settings, _python(task, settings), kind=kind)
+    return task, msgspec.structs.replace(chosen, freeform=source_of(candidate))
+
+
+def _python(task: KernelTask, settings: Settings) -> str:
+    from kernel_assistant.source.interpreter import find_interpreter
+
+    return find_interpreter(task.path, settings.python or None).path

@@ -29,6 +29,16 @@ class JobState(str, Enum):
         return self in (JobState.queued, JobState.running)
 
 
+class Freeform(Record, frozen=True, kw_only=True):
+    """A ModelNew file or a CUDA-Agent workdir to check, as `environment/freeform_candidate.py` reads it."""
+
+    path: str
+    text: str
+    reference: str
+    reference_path: str
+    sources: dict[str, str] = {}
+
+
 class JobOptions(Record, frozen=True, kw_only=True):
     """How to run a task. `budget` in seconds; empty `python` means: found from the project.
 
@@ -42,6 +52,7 @@ class JobOptions(Record, frozen=True, kw_only=True):
     sandbox: str = "auto"
     source_path: str = ""
     candidate: Candidate | None = None
+    freeform: Freeform | None = None
 
 
 class JobRow(Record, frozen=True, kw_only=True):
