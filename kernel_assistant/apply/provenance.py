@@ -69,11 +69,14 @@ def _numbers(result: Result) -> dict[str, Any]:
 
 def _guard(result: Result, options: Options) -> dict[str, Any]:
     graph, facts, accuracy = result.graph, result.facts, result.evaluation.accuracy
-    users = [value.name for value in graph.inputs if value.kind == "input"]
+    users = [
+        {"name": f"x{index}", "spec": spec, "kind": "input", "path": ""} for index, spec in enumerate(facts["inputs"])
+    ]
     return {
-        "inputs": to_builtins(graph.inputs),
+        "inputs": [*users, *(to_builtins(value) for value in graph.inputs if value.kind != "input")],
         "outputs": [to_builtins(graph.spec(name)) for name in graph.outputs],
-        "call": facts.get("call") or _plain_call(users, len(graph.outputs)),
+        "ranges": facts.get("ranges", {}),
+        "call": {**facts["call"], "result": facts["result"]},
         "attributes": facts["attributes"],
         "fingerprint": fingerprint(result.task.content, result.task.class_name),
         "cpu_flags": facts.get("cpu_flags", []),
@@ -83,14 +86,4 @@ def _guard(result: Result, options: Options) -> dict[str, Any]:
         "compiled_parent": options.compiled_parent,
         "exported": options.exported,
         "bit_reproducible": accuracy is None or accuracy.bit_reproducible,
-    }
-
-
-def _plain_call(users: list[str], outputs: int) -> dict[str, Any]:
-    """Positional tensors in, one tensor or a tuple of tensors out."""
-    found = [{"output": index} for index in range(outputs)]
-    return {
-        "args": [{"input": name} for name in users],
-        "kwargs": {},
-        "result": found[0] if outputs == 1 else {"tuple": found},
     }

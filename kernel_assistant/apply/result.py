@@ -21,9 +21,9 @@ _BINARY = re.compile(r"kernels\.[A-Za-z0-9_.-]+\.(so|cubin)")
 class Result:
     """`binaries` maps `kernels.ARCH.so` or `kernels.ARCH.cubin` to its bytes.
 
-    `facts` is what the worker said of the opened task: `attributes`, `call` (worker/applied says what they are),
-    `versions` and, for the CPU, `cpu_flags`, the processor features that the compiler was allowed to use beyond the
-    architecture's level.
+    `facts` is what the worker said of the opened task: `attributes`, `call` and `result` (worker/applied says what
+    they are), `inputs` (specs of all tensors of the call, x0, x1, ... in the graph), `ranges`, `versions` and, for the
+    CPU, `cpu_flags`, the processor features that the compiler was allowed to use beyond the architecture's level.
     """
 
     task: KernelTask
@@ -76,9 +76,10 @@ def _binaries(folder: Path) -> dict[str, bytes]:
 
 def _facts(folder: Path) -> dict[str, Any]:
     facts = json.loads(_bytes(folder / "facts.json"))
-    if not isinstance(facts, dict) or not isinstance(facts.get("attributes"), dict):
-        raise UsageError("the result's facts.json lacks the module's attributes", "run the job again")
-    return facts
+    missing = [key for key in ("attributes", "inputs", "call", "result") if key not in facts]
+    if missing:
+        raise UsageError(f"the result's facts.json lacks {missing[0]}", "run the job again")
+    return dict(facts)
 
 
 def _check(result: Result) -> None:
@@ -91,5 +92,8 @@ def _check(result: Result) -> None:
         raise UsageError(f"{odd[0]} is not named like a binary", "want kernels.ARCH.so or kernels.ARCH.cubin")
     if result.plan.residual:
         raise UsageError("the candidate leaves PyTorch calls in place, which cannot be applied", "export it instead")
-    if not any(value.kind == "input" for value in result.graph.inputs):
+    for part in ("call", "result"):
+        if "problem" in result.facts[part]:
+            raise UsageError(f"it cannot be applied: {result.facts[part]['problem']}", "export the kernels instead")
+    if not result.facts["inputs"]:
         raise UsageError("the module takes no tensors", "there is nothing to guard, so nothing is applied")

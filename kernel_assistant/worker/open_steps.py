@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from . import task_checks as checks
 from .applied.attributes import module_attributes
-from .export import Free, Traced, default_free, trace
+from .applied.calls import describe_arguments, describe_result
+from .export import Free, Traced, default_free, export_program, read_program, trace
 from .graph_writer import is_contiguous
 from .inputs import DTYPES, Args, Kwargs
 from .symbols import evaluate_size, solve_dims
@@ -51,40 +53,50 @@ def free_dims(calls: Sequence[Call], task: dict[str, Any]) -> Free:
     return [frozenset(dims) for dims in free]
 
 
-def first_trace(model: torch.nn.Module, call: Call, free: Free) -> Traced | None:
-    """A trace before the first run, None where that does not work: `matching_trace` tries again and tells why."""
+def first_export(model: torch.nn.Module, call: Call, free: Free) -> ExportedProgram | None:
+    """An export before the first run, None where that does not work: `matching_trace` tries again and tells why."""
     tensors = [*model.parameters(), *model.buffers()]
     if any(is_lazy(tensor) for tensor in tensors):
         return None
-    with contextlib.suppress(Exception):
-        return trace(model, *call, free)
+    for wanted in (free, [frozenset[int]()] * len(free)):
+        with contextlib.suppress(Exception):
+            return export_program(model, *call, wanted)
     return None
 
 
 def observe(
-    model: torch.nn.Module, call: Call, traced: Traced | None, task: dict[str, Any]
+    model: torch.nn.Module, call: Call, program: ExportedProgram | None, task: dict[str, Any]
 ) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
     """Run twice → (outputs, facts). Raises forward_failed, mutates_inputs, unsupported_output, nondeterministic."""
     name = type(model).__name__
     watch = checks.Unchanged(tensors_of(call))
     started = time.perf_counter()
-    outputs = run_forward(model, *call, task["path"])
+    result = run_module(model, *call, task["path"])
     seconds = time.perf_counter() - started
+    outputs = checks.tensor_outputs(result, name)
     checks.check_inputs_unchanged(watch, name)
     # What a module prepares on its first call (a cache) is its own affair; from then on nothing may change.
     state = checks.held_state(model)
     again = run_forward(model, *call, task["path"])
     checks.check_state_unchanged(state, model)
-    equal_bits = checks.check_repeats(outputs, again, name, traced)
-    return outputs, {"eager_first_call_seconds": seconds, "deterministic": True, "bit_reproducible": equal_bits}
+    equal_bits = checks.check_repeats(outputs, again, name, program)
+    facts = {"eager_first_call_seconds": seconds, "deterministic": True, "bit_reproducible": equal_bits}
+    return outputs, {**facts, "result": describe_result(result)}
 
 
 def matching_trace(
-    model: torch.nn.Module, call: Call, outputs: Sequence[torch.Tensor], traced: Traced | None, free: Free
+    model: torch.nn.Module,
+    call: Call,
+    outputs: Sequence[torch.Tensor],
+    program: ExportedProgram | None,
+    free: Free,
 ) -> Traced:
-    """A trace whose outputs are those of the real run: `traced`, a new one, or one without free dimensions."""
-    if traced is not None and _fits(traced, outputs):
-        return traced
+    """A trace whose outputs are those of the real run: of `program`, a new one, or one without free dimensions."""
+    if program is not None:
+        with contextlib.suppress(Exception):
+            traced = read_program(program, *call)
+            if _fits(traced, outputs):
+                return traced
     name = type(model).__name__
     try:
         for wanted in (free, [frozenset[int]()] * len(free)):
@@ -108,12 +120,17 @@ def matching_trace(
 
 def run_forward(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str) -> tuple[torch.Tensor, ...]:
     """One call without gradients → tensor outputs. Raises forward_failed, out_of_memory or unsupported_output."""
+    return checks.tensor_outputs(run_module(model, args, kwargs, path), type(model).__name__)
+
+
+def run_module(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str) -> Any:
+    """One call without gradients → what forward returns. Raises forward_failed or out_of_memory."""
     name = type(model).__name__
     with user_code("forward_failed", f"{name}.forward", FORWARD_HINT, path), torch.no_grad():
         result = model(*args, **kwargs)
         if any(tensor.is_cuda for tensor in tensors_of(result)):
             torch.cuda.synchronize()  # a kernel of the module that fails does so here
-    return checks.tensor_outputs(result, name)
+    return result
 
 
 def workload_dims(calls: Sequence[Call], traced: Traced, task: dict[str, Any]) -> tuple[dict[str, int], ...]:
@@ -149,6 +166,8 @@ def static_facts(model: torch.nn.Module, call: Call, outputs: Sequence[torch.Ten
         "ops": len(traced.graph["nodes"]),
         "ranges": {name: list(bounds) for name, bounds in traced.ranges.items()},
         "attributes": module_attributes(model),
+        "inputs": traced.input_specs,
+        "call": describe_arguments(*call, [f"x{index}" for index in range(len(traced.input_specs))]),
         "versions": {"torch": torch.__version__, "cuda": torch.version.cuda or ""},
     }
 

@@ -83,9 +83,9 @@ typedef struct { const float* x; const float* w; float* out; int64_t rows; int64
 PLAN = Plan(
     target="cpu",
     dims=("B",),
-    inputs=(BufferSpec(name="x", dtype="f32", shape=("B", "64")), BufferSpec(name="w", dtype="f32", shape=("64",))),
+    inputs=(BufferSpec(name="x0", dtype="f32", shape=("B", "64")), BufferSpec(name="w", dtype="f32", shape=("64",))),
     outputs=(BufferSpec(name="out0", dtype="f32", shape=("B", "64")),),
-    launches=(Launch(symbol="gate", args=(("x", "x"), ("w", "w"), ("out", "out0"), ("rows", "B"), ("width", "64"))),),
+    launches=(Launch(symbol="gate", args=(("x", "x0"), ("w", "w"), ("out", "out0"), ("rows", "B"), ("width", "64"))),),
     schedule="rows",
 )
 
@@ -93,12 +93,12 @@ _ROWS = TensorSpec(dtype="f32", shape=("B", "64"))
 GRAPH = OpGraph(
     dims={"B": 8},
     inputs=(
-        Value(name="x", spec=_ROWS),
+        Value(name="x0", spec=_ROWS),
         Value(name="w", spec=TensorSpec(dtype="f32", shape=("64",)), kind="param", path="weight"),
     ),
     nodes=(
-        Node(name="sigmoid", op="sigmoid.default", args=("%x",), spec=_ROWS),
-        Node(name="mul", op="mul.Tensor", args=("%x", "%sigmoid"), spec=_ROWS),
+        Node(name="sigmoid", op="sigmoid.default", args=("%x0",), spec=_ROWS),
+        Node(name="mul", op="mul.Tensor", args=("%x0", "%sigmoid"), spec=_ROWS),
         Node(name="mul_1", op="mul.Tensor", args=("%mul", "%w"), spec=_ROWS),
         Node(name="mul_2", op="mul.Tensor", args=("%mul_1", 1.5), spec=_ROWS),
     ),
@@ -130,12 +130,19 @@ FACTS = """
 import json, runpy, sys
 import torch
 from kernel_assistant.worker.applied.attributes import module_attributes
-from kernel_assistant.worker.applied.calls import describe_call
+from kernel_assistant.worker.applied.calls import describe_arguments, describe_result
 names = runpy.run_path(sys.argv[1], run_name="facts")
 module = names[sys.argv[2]]().eval()
 x = torch.randn(8, 64)
-call = describe_call((x,), {}, module(x), ["x"], 1)
-print(json.dumps({"attributes": module_attributes(module), "call": call, "versions": {"torch": torch.__version__}}))
+rows = {"dtype": "f32", "shape": ["B", "64"], "strides": None}
+print(json.dumps({
+    "attributes": module_attributes(module),
+    "inputs": [rows],
+    "ranges": {"B": [1, 5000]},
+    "call": describe_arguments((x,), {}, ["x0"]),
+    "result": describe_result(module(x)),
+    "versions": {"torch": torch.__version__},
+}))
 """
 
 MakeResult = Callable[..., Path]

@@ -7,6 +7,7 @@ a result `{"output": index}` stands for a tensor and `{"value": ...}` for a plai
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -119,21 +120,29 @@ def _build(outputs: Any, tree: Tree) -> Any:
     return tuple(items) if "tuple" in tree else items
 
 
-def describe_call(
-    args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, inputs: list[str], outputs: int
-) -> dict[str, Any]:
-    """The tree form of a call that was made. `inputs` names its tensors in order, keywords last.
+def describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[str]) -> dict[str, Any]:
+    """`{"args": [tree], "kwargs": {name: tree}}` of a call that was made; `inputs` names its tensors in pytree order.
 
-    Raises ValueError where the number of tensors differs or a container is of another kind.
+    `{"problem": why}` where a container is of a kind that a tree has no name for, or the number of tensors differs.
     """
     names = iter(inputs)
-    tree = _describe((args, kwargs), lambda: {"input": next(names)}, lambda value: {"const": freeze(value)})
-    indices = iter(range(outputs))
-    built = _describe(result, lambda: {"output": next(indices)}, lambda value: {"value": value})
-    if next(names, None) is not None or next(indices, None) is not None:
-        raise ValueError("more names than tensors")
+    try:
+        tree = _describe((args, kwargs), lambda: {"input": next(names)}, lambda value: {"const": freeze(value)})
+    except ValueError as error:
+        return {"problem": f"an argument of forward: {error}"}
+    if next(names, None) is not None:
+        return {"problem": "an argument of forward: fewer tensors than inputs"}
     positional, keywords = tree["tuple"]
-    return {"args": positional["tuple"], "kwargs": keywords["dict"], "result": built}
+    return {"args": positional["tuple"], "kwargs": keywords["dict"]}
+
+
+def describe_result(result: Any) -> Tree:
+    """The tree of what `forward` returned, its tensors numbered in pytree order; or `{"problem": why}`."""
+    indices = itertools.count()
+    try:
+        return _describe(result, lambda: {"output": next(indices)}, lambda value: {"value": value})
+    except ValueError as error:
+        return {"problem": f"the result of forward: {error}"}
 
 
 def _describe(value: Any, tensor: Callable[[], Tree], plain: Callable[[Any], Tree]) -> Tree:

@@ -55,7 +55,7 @@ class Traced:
         self.possible = simple and not contract.call.get("kwargs") and contiguous and literals is not None
         self.attributes: tuple[Attribute, ...] = tuple(literals or ())
         self.children = tuple(tuple(path.split(".")) for path in contract.attributes if path)
-        self.equal, self.fixed = _axes(self.shapes)
+        self.equal, self.fixed, self.bounds = _axes(self.shapes, contract.ranges)
         self.possible = self.possible and self.equal is not None
 
     def wants(self) -> bool:
@@ -99,11 +99,18 @@ class Traced:
                 return False
             if tensor.numel() > self.max_elements:
                 return False
+        return self._sized(tensors)
+
+    def _sized(self, tensors: list[Any]) -> bool:
         for index, axis, size in self.fixed:
             if tensors[index].shape[axis] != size:
                 return False
         for one, two in self.equal or ():
             if tensors[one[0]].shape[one[1]] != tensors[two[0]].shape[two[1]]:
+                return False
+        for index, axis, low, high in self.bounds:
+            size = tensors[index].shape[axis]
+            if size < low or (high is not None and size > high):
                 return False
         if self.min_elements == 0:
             return True
@@ -130,8 +137,11 @@ def _literals(attributes: dict[str, dict[str, str]]) -> list[Attribute] | None:
     return found
 
 
-def _axes(shapes: tuple[tuple[str, ...], ...]) -> tuple[Any, tuple[tuple[int, int, int], ...]]:
-    """Pairs of axes that must be equal and axes of a fixed size; no pairs (None) where a size is an expression."""
+def _axes(
+    shapes: tuple[tuple[str, ...], ...], ranges: dict[str, list[int | None]]
+) -> tuple[Any, tuple[tuple[int, int, int], ...], tuple[tuple[int, int, int, int | None], ...]]:
+    """Pairs of axes that must be equal, axes of a fixed size, axes with bounds; the pairs are None where a size is an
+    expression."""
     first: dict[str, tuple[int, int]] = {}
     equal, fixed = [], []
     for index, shape in enumerate(shapes):
@@ -139,9 +149,10 @@ def _axes(shapes: tuple[tuple[str, ...], ...]) -> tuple[Any, tuple[tuple[int, in
             if size.isdigit():
                 fixed.append((index, axis, int(size)))
             elif not size.isidentifier():
-                return None, ()
+                return None, (), ()
             elif size in first:
                 equal.append((first[size], (index, axis)))
             else:
                 first[size] = (index, axis)
-    return tuple(equal), tuple(fixed)
+    bounds = [(*place, ranges[name][0] or 0, ranges[name][1]) for name, place in first.items() if name in ranges]
+    return tuple(equal), tuple(fixed), tuple(bounds)

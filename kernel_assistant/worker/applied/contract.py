@@ -22,6 +22,7 @@ class Contract:
     paths: list[str]
     order: list[int]
     outputs: list[dict[str, Any]]
+    ranges: dict[str, list[int | None]]
     call: dict[str, Any]
     attributes: dict[str, dict[str, str]]
     fingerprint: str
@@ -62,6 +63,7 @@ def read_contract(folder: str) -> Contract:
         paths=[value["path"] for value in held],
         order=[names.index(name) for name in wanted],
         outputs=guard["outputs"],
+        ranges=guard.get("ranges", {}),
         call=guard["call"],
         attributes=guard["attributes"],
         fingerprint=guard["fingerprint"],

@@ -195,6 +195,8 @@ class Guard:
             dims = sizes.match_shapes([spec["shape"] for spec in specs], [tensor.shape for tensor in tensors])
         except sizes.Mismatch:
             return "shape"
+        if not _in_range(contract.ranges, dims):
+            return "size"
         if not all(_laid_out(spec, tensor, dims) for spec, tensor in zip(specs, tensors, strict=True)):
             return "strides"
         counts = [tensor.numel() for tensor in tensors]
@@ -222,6 +224,15 @@ class Guard:
             self._launches[key] = launch
         launch.tick()
         return launch(fitting)
+
+
+def _in_range(ranges: dict[str, list[int | None]], dims: dict[str, int]) -> bool:
+    """Whether the sizes are among those for which the graph holds."""
+    for name, (low, high) in ranges.items():
+        size = dims.get(name, low)
+        if size is not None and ((low is not None and size < low) or (high is not None and size > high)):
+            return False
+    return True
 
 
 def _laid_out(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> bool:
