@@ -1,0 +1,43 @@
+"""Form of a schedule → writer, for the CPU."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cpu.cols import emit_cols
+from kernel_assistant.generator.cpu.pointwise import emit_pointwise
+from kernel_assistant.generator.cpu.rows import emit_rows
+from kernel_assistant.generator.cpu.scan import emit_scan_cols, emit_scan_rows
+from kernel_assistant.generator.cpu.split import emit_split
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.render import Unit
+from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.records import BufferSpec, Launch
+
+WRITERS = {
+    "pointwise": emit_pointwise,
+    "rows/keep": emit_rows,
+    "rows/again": emit_rows,
+    "cols/tile": emit_cols,
+    "scan/rows": emit_scan_rows,
+    "scan/cols": emit_scan_cols,
+}
+
+
+def form_fits(nest: Nest, form: str) -> bool:
+    """Whether a form of either target is for nests of this family."""
+    family, _, kind = form.partition("/")
+    if family != nest.family:
+        return False
+    return family != "scan" or (kind == "cols") == bool(nest.inner)
+
+
+def emit_cpu(nest: Nest, schedule: Schedule) -> tuple[list[Unit], list[Launch], tuple[BufferSpec, ...]]:
+    if not form_fits(nest, schedule.form):
+        raise Unsupported(f"schedule {schedule.form} for a {nest.family} nest")
+    scratch: tuple[BufferSpec, ...] = ()
+    if schedule.form == "rows/split":
+        unit, scratch = emit_split(nest, schedule)
+    else:
+        unit = WRITERS[schedule.form](nest, schedule)
+    unit.finish()
+    return [unit], [unit.launch()], scratch

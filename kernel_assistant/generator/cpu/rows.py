@@ -1,0 +1,61 @@
+"""Reductions over the last dimensions: one task per row, passes over a row that stays in cache."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cpu.common import (
+    costly,
+    loads,
+    parallel,
+    pointers,
+    reduce_loop,
+    row_bytes,
+    store_loop,
+    stores,
+    take_totals,
+)
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.passes import Passes, nothing, plan_passes
+from kernel_assistant.generator.render import Body, Unit
+from kernel_assistant.generator.schedule import Schedule
+
+#: Most bytes of row buffers on a thread's stack.
+STACK = 262144
+
+
+def emit_rows(nest: Nest, schedule: Schedule) -> Unit:
+    unit = Unit("rows", "cpu")
+    plan = plan_passes(nest, costly if schedule.form == "rows/keep" else nothing)
+    unit.add(f"const int64_t O = {unit.size(nest.size(nest.outer))}, R = {unit.size(nest.size(nest.reduced))};")
+    parallel(unit, "O * R")
+    unit.open("for (int64_t o = 0; o < O; ++o)")
+    pointers(unit, nest, nest.outer, "o")
+    keep = _buffers(unit, nest, plan)
+    body = Body(unit, nest)
+    for part in plan.passes:
+        body.write(part.scope, loads(unit, nest), "s")
+        if part.reduces:
+            reduce_loop(body, part, schedule["lanes"], "0", "R", keep)
+            take_totals(body, part)
+        else:
+            store_loop(body, part, "0", "R", schedule["nt"], keep)
+    body.write(plan.scope, loads(unit, nest), "s")
+    stores(body, plan.stores)
+    unit.close()
+    return unit
+
+
+def _buffers(unit: Unit, nest: Nest, plan: Passes) -> dict[int, str]:
+    """Row buffers for the kept values: on the stack, or in the row of an output of the same type."""
+    size = nest.size(nest.reduced)
+    if not plan.kept:
+        return {}
+    if isinstance(size, int) and row_bytes(plan.kept) * size <= STACK:
+        for number, expr in enumerate(plan.kept):
+            # Rounded up to whole lanes, so that the compiler sees no write behind the end.
+            unit.add(f"alignas(64) {expr.ctype} k{number}[{-(-size // 128) * 128}];")
+        return {id(expr): f"k{number}" for number, expr in enumerate(plan.kept)}
+    rows = [access for access, _ in nest.stores if access.dtype == "f32" and access.linear(nest.reduced) == 1]
+    if len(plan.kept) > 1 or not rows or plan.kept[0].ctype != "float":
+        raise Unsupported("a row too long to be kept")
+    return {id(plan.kept[0]): rows[0].name}

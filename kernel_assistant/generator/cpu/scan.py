@@ -1,0 +1,150 @@
+"""Cumulative sums and products: rows in tiles through a scan of the header, columns with a carry per column."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cpu.cols import open_columns, scope_loop
+from kernel_assistant.generator.cpu.common import (
+    loads,
+    parallel,
+    pointers,
+    reduce_loop,
+    stores,
+    streamed,
+    take_totals,
+)
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import Expr, Scan, children
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.passes import Pass, plan_passes
+from kernel_assistant.generator.render import Body, Unit, element
+from kernel_assistant.generator.schedule import Schedule
+
+
+def before_scans(part: Pass, scans: list[Scan]) -> list[Expr]:
+    """What the last pass computes to have the arguments of the scans, in order."""
+    wanted = {id(scan.arg) for scan in scans}
+    for expr in reversed(part.body):
+        if id(expr) in wanted and not isinstance(expr, Scan):
+            wanted.update(id(child) for child in children(expr))
+    return [expr for expr in part.body if id(expr) in wanted]
+
+
+def after_scans(part: Pass, scans: list[Scan]) -> list[Expr]:
+    """What the last pass computes to have the outputs, once the scans are there."""
+    wanted = {id(output.expr) for _, output in part.stores}
+    for expr in reversed(part.body):
+        if id(expr) in wanted and not isinstance(expr, Scan):
+            wanted.update(id(child) for child in children(expr))
+    return [expr for expr in part.body if id(expr) in wanted and not isinstance(expr, Scan)]
+
+
+def direction(nest: Nest) -> bool:
+    """Whether the scans run from the end; they must agree."""
+    directions = {scan.reverse for scan in nest.scans}
+    if len(directions) > 1:
+        raise Unsupported("scans in both directions")
+    return directions.pop()
+
+
+def carry_type(scan: Scan) -> str:
+    return "int64_t" if scan.ctype in ("int64_t", "bool") else "double"
+
+
+def emit_scan_rows(nest: Nest, schedule: Schedule) -> Unit:
+    unit = Unit("scan_rows", "cpu")
+    plan, tile = plan_passes(nest), schedule["tile"]
+    unit.add(f"const int64_t O = {unit.size(nest.size(nest.outer))}, R = {unit.size(nest.size(nest.reduced))};")
+    parallel(unit, "O * R")
+    unit.open("for (int64_t o = 0; o < O; ++o)")
+    pointers(unit, nest, nest.outer, "o")
+    body = Body(unit, nest)
+    for part in plan.passes[:-1]:
+        body.write(part.scope, loads(unit, nest), "s")
+        reduce_loop(body, part, schedule["lanes"], "0", "R", {})
+        take_totals(body, part)
+    body.write(plan.passes[-1].scope, loads(unit, nest), "s")
+    _scan_tiles(body, plan.passes[-1], tile, schedule["nt"])
+    body.write(plan.scope, loads(unit, nest), "s")
+    stores(body, plan.stores)
+    unit.close()
+    return unit
+
+
+def _scan_tiles(body: Body, part: Pass, tile: int, nt: int) -> None:
+    unit, nest, reverse = body.unit, body.nest, direction(body.nest)
+    for number, scan in enumerate(nest.scans):
+        unit.add(f"{carry_type(scan)} carry{number} = {1 if scan.kind == 'prod' else 0};")
+    through = [] if reverse else streamed(nest, part, nest.reduced, nt)
+    unit.open(f"for (int64_t c = 0; c < R; c += {tile})")
+    unit.add(f"const int n = (int)ka_min(R - c, (int64_t){tile});")
+    at = "const int64_t q = " + ("R - 1 - (c + j);" if reverse else "c + j;")
+    for number, scan in enumerate(nest.scans):
+        unit.add(f"alignas(64) {scan.ctype} scan{number}[{tile}];")
+    for access in through:
+        unit.add(f"alignas(64) {element(access, 'cpu')} tile_{access.name}[{tile}];")
+    inner = _tile_loop(body, at)
+    inner.write(before_scans(part, nest.scans), loads(unit, nest, (nest.reduced, "q")))
+    for number, scan in enumerate(nest.scans):
+        unit.add(f"scan{number}[j] = {inner.name(scan.arg)};")
+    unit.close()
+    for number, scan in enumerate(nest.scans):
+        exclusive = "true" if scan.exclusive else "false"
+        unit.add(f"ka_scan_{scan.kind}(scan{number}, n, carry{number}, {exclusive});")
+    inner = _tile_loop(body, at)
+    inner.names.update((id(scan), f"scan{number}[j]") for number, scan in enumerate(nest.scans))
+    inner.write(after_scans(part, nest.scans), loads(unit, nest, (nest.reduced, "q")))
+    tiles = {access.name: f"tile_{access.name}[j]" for access in through}
+    stores(inner, part.stores, (nest.reduced, "q"), tiles=tiles)
+    unit.close()
+    for access in through:
+        unit.add(f"ka_stream({access.name} + c, tile_{access.name}, n * sizeof({access.name}[0]));")
+    unit.close()
+    if through:
+        unit.add("ka_stream_end();")
+
+
+def _tile_loop(body: Body, at: str) -> Body:
+    body.unit.add("#pragma omp simd")
+    body.unit.open("for (int j = 0; j < n; ++j)")
+    body.unit.add_if_used("q", at)
+    return body.inner()
+
+
+def emit_scan_cols(nest: Nest, schedule: Schedule) -> Unit:
+    unit = Unit("scan_cols", "cpu")
+    plan, tile = plan_passes(nest), schedule["tile"]
+    if len(plan.passes) > 1 or plan.stores:
+        raise Unsupported("a scan of columns after a reduction")
+    part, reverse = plan.passes[0], direction(nest)
+    sizes = [unit.size(nest.size(axes)) for axes in (nest.outer, nest.reduced, nest.inner)]
+    unit.add(f"const int64_t O = {sizes[0]}, R = {sizes[1]}, I = {sizes[2]};")
+    unit.add(f"const int64_t tiles = (I + {tile - 1}) / {tile};")
+    parallel(unit, "O * R * I")
+    unit.open("for (int64_t task = 0; task < O * tiles; ++task)")
+    unit.add_if_used("o", "const int64_t o = task / tiles;")
+    unit.add(f"const int64_t begin = task % tiles * {tile};")
+    unit.add(f"const int n = (int)ka_min(I - begin, (int64_t){tile});")
+    pointers(unit, nest, nest.outer, "o")
+    body = Body(unit, nest)
+    scope_loop(body, part.scope, tile)
+    for number, scan in enumerate(nest.scans):
+        unit.add(f"{carry_type(scan)} carry{number}[{tile}];")
+        unit.add(f"for (int j = 0; j < {tile}; ++j) carry{number}[j] = {1 if scan.kind == 'prod' else 0};")
+    unit.open("for (int64_t c = 0; c < R; ++c)")
+    unit.add_if_used("q", "const int64_t q = " + ("R - 1 - c;" if reverse else "c;"))
+    inner = open_columns(body)
+    at = loads(unit, nest, (nest.reduced, "q"), (nest.inner, "i"))
+    inner.write(before_scans(part, nest.scans), at)
+    for number, scan in enumerate(nest.scans):
+        sign = "*" if scan.kind == "prod" else "+"
+        unit.add(f"const {carry_type(scan)} next{number} = carry{number}[j] {sign} {inner.name(scan.arg)};")
+        source = f"carry{number}[j]" if scan.exclusive else f"next{number}"
+        unit.add(f"const {scan.ctype} scan{number} = ({scan.ctype}){source};")
+        unit.add(f"carry{number}[j] = next{number};")
+        inner.names[id(scan)] = f"scan{number}"
+    inner.write(after_scans(part, nest.scans), at)
+    stores(inner, part.stores, (nest.reduced, "q"), (nest.inner, "i"))
+    unit.close()
+    unit.close()
+    unit.close()
+    return unit

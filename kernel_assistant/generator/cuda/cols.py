@@ -1,0 +1,199 @@
+"""Reductions over a dimension that is not the last: threads along I read neighbours, `ty` threads share R."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cuda.common import OPERATOR, STEP, Reducing, identity, is_kept, pointers
+from kernel_assistant.generator.cuda.group import Group, Layout, make_layout
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import Expr, Reduce
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.passes import Pass, Passes, nothing, plan_passes, read_elsewhere
+from kernel_assistant.generator.render import Body, Unit, joined
+from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.sizes import size_text
+from kernel_assistant.records import Launch
+
+
+def column_layout(nest: Nest, schedule: Schedule) -> Layout:
+    layout = make_layout(
+        nest, nest.inner, [*nest.outer, *nest.reduced], schedule["vec"], schedule["hint"], shiftable=False
+    )
+    size = nest.size(nest.inner)
+    layout.index, layout.limit, layout.loops = "int64_t", "I", [(nest.reduced, "r")]
+    layout.full = isinstance(size, int) and size % (schedule["tx"] * schedule["vec"]) == 0
+    return layout
+
+
+def emit_cols(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
+    unit = Unit("cols", "cuda")
+    in_registers = schedule.form == "cols/reg"
+    plan = plan_passes(nest, is_kept if in_registers else nothing)
+    layout = column_layout(nest, schedule)
+    begin_columns(unit, nest, schedule, "blockIdx.x")
+    body = Body(unit, nest)
+    columns = Columns(nest, schedule, layout, plan)
+    columns.declare_kept(unit)
+    for part in plan.passes:
+        columns.scope(body, part.scope)
+        columns.sweep(body, part, "0", "R")
+        for reduce in part.reduces:
+            columns.finish(body, reduce)
+    columns.scope(body, plan.scope)
+    columns.store_outside(body, plan)
+    threads = schedule["tx"] * schedule["ty"]
+    unit.finish(bounds=f"__launch_bounds__({threads}) ")
+    return unit, unit.launch((column_blocks(nest, schedule), "1", "1"), threads)
+
+
+def column_blocks(nest: Nest, schedule: Schedule) -> str:
+    width = schedule["tx"] * schedule["vec"]
+    return f"cdiv({size_text(nest.size(nest.inner))}, {width}) * ({size_text(nest.size(nest.outer))})"
+
+
+def begin_columns(unit: Unit, nest: Nest, schedule: Schedule, block: str) -> None:
+    """Where this thread stands: row group o, first column e, and its place ty among the rows of R."""
+    tx, ty, vec = schedule["tx"], schedule["ty"], schedule["vec"]
+    unit.add_if_used("R", f"const int64_t R = {unit.size(nest.size(nest.reduced))};")
+    unit.add(f"const int64_t I = {unit.size(nest.size(nest.inner))};")
+    unit.add(f"const int64_t tiles = (I + {tx * vec - 1}) / {tx * vec};")
+    unit.add_if_used("o", f"const int64_t o = {block} / tiles;")
+    unit.add(f"const int64_t e = {block} % tiles * {tx * vec} + threadIdx.x % {tx} * {vec};")
+    unit.add(f"const int ty = threadIdx.x / {tx};" if ty > 1 else "const int ty = 0;")
+    pointers(unit, nest, nest.outer, "o")
+
+
+class Columns:
+    """Writes passes over R for a vector of columns per thread."""
+
+    def __init__(self, nest: Nest, schedule: Schedule, layout: Layout, plan: Passes) -> None:
+        self.nest, self.schedule, self.layout = nest, schedule, layout
+        self.vec, self.tx, self.ty = schedule["vec"], schedule["tx"], schedule["ty"]
+        self.items = schedule["items"] if schedule.form == "cols/reg" else 0
+        size = nest.size(nest.reduced)
+        if self.items and (not isinstance(size, int) or size > self.items * self.ty):
+            raise Unsupported(f"{self.items} items are too few for {size_text(size)} rows")
+        self.whole = bool(self.items) and size == self.items * self.ty
+        self.kept = plan.kept if self.items else []
+        self.names = {id(expr): f"k{number}" for number, expr in enumerate(self.kept)}
+
+    def declare_kept(self, unit: Unit) -> None:
+        for expr in self.kept:
+            unit.add(f"{expr.ctype} {self.names[id(expr)]}[{self.items}][{self.vec}];")
+
+    def scope(self, body: Body, scope: list[Expr]) -> None:
+        """What does not vary along R, once for each column."""
+        if not scope:
+            return
+        unit = body.unit
+        names: dict[int, str] = {}
+        read = read_elsewhere(self.nest, scope)
+        for expr in read:
+            names[id(expr)] = f"c{len(body.names)}_{len(names)}"
+            unit.add(f"{expr.ctype} {names[id(expr)]}[{self.vec}];")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int k = 0; k < {self.vec}; ++k)")
+        unit.add_if_used("q", "const int64_t q = e + k;")
+        if not self.layout.full:
+            unit.open("if (q < I)")
+        inner = body.inner()
+        inner.write(scope, self._column_loads(unit), "s")
+        for expr in read:
+            unit.add(f"{names[id(expr)]}[k] = {inner.name(expr)};")
+            body.names[id(expr)] = f"{names[id(expr)]}[k]"
+        if not self.layout.full:
+            unit.close()
+        unit.close()
+
+    def _column_loads(self, unit: Unit) -> dict[int, str]:
+        found = {}
+        for access in dict.fromkeys(self.nest.loads.values()):
+            place = unit.position(access, self.nest.inner, "q") or "0"
+            found[id(access)] = (
+                f"ka_get({access.name}[{place}])" if access.buffer else f"{access.name or 'at'} + {place}"
+            )
+        return found
+
+    def sweep(self, body: Body, part: Pass, begin: str, end: str) -> None:
+        """One pass over rows [begin, end): partial results of this thread are left in r<i>."""
+        unit, reducing = body.unit, Reducing(self.nest, part, joint=False)
+        for reduce in part.reduces:
+            unit.add(f"{reduce.ctype} r{reducing.number(reduce)}[{self.vec}];")
+            unit.add("#pragma unroll")
+            unit.add(f"for (int k = 0; k < {self.vec}; ++k) r{reducing.number(reduce)}[k] = {identity(reduce)};")
+        if self.items:
+            unit.add("#pragma unroll")
+            unit.open(f"for (int n = 0; n < {self.items}; ++n)")
+            unit.add(f"const int r = n * {self.ty} + ty;")
+            if not self.whole:
+                unit.open("if (r < R)")
+            self._vector(body, part, "", loading=True)
+            if not self.whole:
+                unit.close()
+            unit.close()
+            return
+        unroll = self.schedule["unroll"]
+        unit.add(f"int64_t base = {begin} + ty;")
+        # Whole batches have their loads in flight together; the rest goes row by row.
+        unit.open(f"for (; base + {(unroll - 1) * self.ty} < {end}; base += {unroll * self.ty})")
+        group = Group(body, self.layout, "[u]")
+        group.declare(part.body, f"[{unroll}]")
+        self._rows(unit, unroll)
+        group.load(part.body)
+        unit.close()
+        self._rows(unit, unroll)
+        self._vector(body, part, "[u]", loading=False)
+        unit.close()
+        unit.close()
+        unit.open(f"for (; base < {end}; base += {self.ty})")
+        unit.add("const int64_t r = base;")
+        self._vector(body, part, "", loading=True)
+        unit.close()
+
+    def _rows(self, unit: Unit, unroll: int) -> None:
+        unit.add("#pragma unroll")
+        unit.open(f"for (int u = 0; u < {unroll}; ++u)")
+        unit.add_if_used("r", f"const int64_t r = base + u * {self.ty};")
+
+    def _vector(self, body: Body, part: Pass, slot: str, loading: bool) -> None:
+        unit, group = body.unit, Group(body, self.layout, slot)
+        if loading:
+            group.declare(part.body)
+            group.load(part.body)
+        group.declare_stores(part.stores)
+        inner = group.open()
+        computed = {id(expr) for expr in part.body}
+        inner.names.update((at, f"{name}[n][k]") for at, name in self.names.items() if at not in computed)
+        inner.write(part.body, group.texts())
+        for expr in part.kept if self.items else []:
+            unit.add(f"{self.names[id(expr)]}[n][k] = {inner.name(expr)};")
+        reducing = Reducing(self.nest, part, joint=False)
+        for reduce in part.reduces:
+            target = f"r{reducing.number(reduce)}[k]"
+            unit.add(STEP[reduce.kind].format(target, inner.name(reduce.arg)))
+        group.put(inner, part.stores)
+        unit.close()
+        group.store(part.stores)
+
+    def finish(self, body: Body, reduce: Reduce) -> None:
+        """Join the threads that share a column, and name the result."""
+        number = self.nest.reduces.index(reduce)
+        kind = f"ka_columns_reduce<{number}, {self.tx}, {self.ty}, {self.vec}, {OPERATOR[reduce.kind]}>"
+        body.unit.add(f"{kind}(r{number});")
+        body.names[id(reduce)] = f"r{number}[k]"
+
+    def store_outside(self, body: Body, plan: Passes) -> None:
+        if not plan.stores:
+            return
+        unit = body.unit
+        if self.ty > 1:
+            unit.open("if (ty == 0)")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int k = 0; k < {self.vec}; ++k)")
+        unit.add_if_used("q", "const int64_t q = e + k;")
+        guard = "" if self.layout.full else "if (q < I) "
+        for access, output in plan.stores:
+            place = joined(unit.position(access, self.nest.inner, "q"))
+            unit.add(f"{guard}ka_put({access.name}[{place}], {body.name(output.expr)});")
+        unit.close()
+        if self.ty > 1:
+            unit.close()

@@ -1,0 +1,50 @@
+"""Form of a schedule → writer, for CUDA."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cpu.family import form_fits
+from kernel_assistant.generator.cuda.cols import emit_cols
+from kernel_assistant.generator.cuda.pointwise import emit_pointwise
+from kernel_assistant.generator.cuda.rows import emit_rows
+from kernel_assistant.generator.cuda.scan import emit_scan_cols, emit_scan_rows
+from kernel_assistant.generator.cuda.split import Emitted, emit_split_cols, emit_split_rows
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.schedule import Schedule
+
+SINGLE = {
+    "pointwise": emit_pointwise,
+    "rows/warp": emit_rows,
+    "rows/reg": emit_rows,
+    "rows/shared": emit_rows,
+    "rows/stream": emit_rows,
+    "cols/reg": emit_cols,
+    "cols/stream": emit_cols,
+    "scan/rows": emit_scan_rows,
+    "scan/cols": emit_scan_cols,
+}
+SEVERAL = {"rows/split": emit_split_rows, "cols/split": emit_split_cols}
+
+#: What each parameter may be; 0 where any positive value will do.
+ALLOWED = {
+    "vec": (1, 2, 4, 8, 16),
+    "cluster": (1, 2, 4, 8, 16),
+    "block": (32, 64, 128, 256, 512, 1024),
+    "tx": (1, 2, 4, 8, 16, 32, 64, 128, 256),
+    "ty": (1, 2, 4, 8, 16, 32),
+    "hint": (0, 1),
+}
+
+
+def emit_cuda(nest: Nest, schedule: Schedule) -> Emitted:
+    if not form_fits(nest, schedule.form):
+        raise Unsupported(f"schedule {schedule.form} for a {nest.family} nest")
+    for name, value in schedule.params:
+        if value not in ALLOWED.get(name, (value,)) or (value == 0 and name != "hint"):
+            raise Unsupported(f"{name}={value}")
+    if "tx" in dict(schedule.params) and not 32 <= schedule["tx"] * schedule["ty"] <= 1024:
+        raise Unsupported("a block has 32 to 1024 threads")
+    if schedule.form in SEVERAL:
+        return SEVERAL[schedule.form](nest, schedule)
+    unit, launch = SINGLE[schedule.form](nest, schedule)
+    return [unit], [launch], ()

@@ -1,0 +1,162 @@
+"""One vector of neighbouring positions: its loads, its element loop, its stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernel_assistant.generator.expr import Axis, Expr, Load
+from kernel_assistant.generator.lower import Output
+from kernel_assistant.generator.nest import Access, Nest, accesses
+from kernel_assistant.generator.render import Body, Unit, element, joined
+from kernel_assistant.generator.sizes import Size, add, mul, multiple_of
+
+#: Rows shorter than this are counted in 32 bits.
+SHORT = 2**31 - 2**22
+
+Loops = tuple[list[Axis], str]
+
+
+@dataclass(slots=True)
+class Layout:
+    """How vectors lie along `axes`.
+
+    `vector` names the accesses that move whole vectors, others go element by element. `shift` is the access whose
+    alignment the row's first vector follows, None where rows begin aligned. `at` gives a position from "e + k".
+    `full`: no vector has elements outside. `loops` are further loops that stand still within a vector.
+    """
+
+    axes: list[Axis]
+    vec: int
+    hint: int = 0
+    full: bool = False
+    index: str = "int"
+    limit: str = "R"
+    at: str = "{}"
+    reverse: bool = False
+    shift: Access | None = None
+    vector: set[int] = field(default_factory=set)
+    loops: list[Loops] = field(default_factory=list)
+
+    def inside(self) -> str:
+        """Condition that element k exists; "" where it always does."""
+        if self.full:
+            return ""
+        return f"e + k < {self.limit}" if self.shift is None else f"e + k >= 0 && e + k < {self.limit}"
+
+    def position(self) -> str:
+        return self.at.format("e + k")
+
+
+def congruent(a: Access, b: Access, outer: list[Axis], vec: int) -> bool:
+    """Whether a and b are equally far from an aligned element, wherever the outer loops stand."""
+    pairs = zip(a.along(outer), b.along(outer), strict=True)
+    same = multiple_of(add(a.offset, mul(-1, b.offset)), vec)
+    return same and all(multiple_of(add(x, mul(-1, y)), vec) for x, y in pairs)
+
+
+def make_layout(nest: Nest, axes: list[Axis], outer: list[Axis], vec: int, hint: int, shiftable: bool) -> Layout:
+    """Decide which accesses can move whole vectors along `axes`."""
+    layout = Layout(axes, vec, hint)
+    unit_step = [access for access in accesses(nest) if access.buffer and access.linear(axes) == 1]
+    aligned = [access for access in unit_step if access.aligned(outer, vec)]
+    shifted = [access for access in unit_step if not access.aligned(outer, vec)]
+    # Rows of odd length: follow a store if there is one, else the first load; weights stay element by element.
+    if shiftable and shifted:
+        rows = [access for access in shifted if any(step != 0 for step in access.along(outer))] or shifted
+        shift = next((access for access in rows if access.buffer.startswith("out")), rows[0])
+        alike = [access for access in unit_step if congruent(access, shift, outer, vec)]
+        if len(alike) > len(aligned) or not any(access.along(outer) != [0] * len(outer) for access in aligned):
+            layout.shift, aligned = shift, alike
+    layout.vector = {id(access) for access in aligned}
+    return layout
+
+
+def index_type(size: Size) -> str:
+    return "int" if isinstance(size, int) and size < SHORT else "int64_t"
+
+
+class Group:
+    """Writes what happens at the vector that begins at `e`. `slot` is "" or an index into unrolled arrays."""
+
+    def __init__(self, body: Body, layout: Layout, slot: str = "") -> None:
+        self.body = body
+        self.unit: Unit = body.unit
+        self.nest: Nest = body.nest
+        self.layout = layout
+        self.slot = slot
+
+    def wanted(self, exprs: list[Expr]) -> list[Access]:
+        """The buffers that `exprs` load, each once."""
+        found = [self.nest.loads[id(expr)] for expr in exprs if isinstance(expr, Load) and expr.buffer]
+        return list(dict.fromkeys(found))
+
+    def declare(self, exprs: list[Expr], count: str = "") -> None:
+        for access in self.wanted(exprs):
+            self.unit.add(f"{element(access, 'cuda')} l_{access.name}{count}[{self.layout.vec}];")
+
+    def load(self, exprs: list[Expr]) -> None:
+        for access in self.wanted(exprs):
+            self.load_one(access)
+
+    def load_one(self, access: Access) -> None:
+        layout, unit, to = self.layout, self.unit, f"l_{access.name}{self.slot}"
+        full = "true" if layout.full else "false"
+        steady = joined(access.name, *(unit.position(access, *loop) for loop in layout.loops))
+        if id(access) in layout.vector:
+            name = "ka_row_load_reversed" if layout.reverse else "ka_row_load"
+            kind = f"{name}<{layout.vec}, {layout.hint}, {full}>"
+            unit.add(f"{kind}({to}, {steady}, e, {layout.limit});")
+            return
+        unit.add("#pragma unroll")
+        unit.open(f"for (int k = 0; k < {layout.vec}; ++k)")
+        unit.add_if_used("q", f"const {layout.index} q = {layout.position()};")
+        place = f"({steady})[{unit.position(access, layout.axes, 'q') or '0'}]"
+        inside = layout.inside()
+        unit.add(f"{to}[k] = {inside} ? {place} : {element(access, 'cuda')}();" if inside else f"{to}[k] = {place};")
+        unit.close()
+
+    def open(self) -> Body:
+        """Begin the loop over the elements of the vector; the loads are named in the body that is returned."""
+        self.unit.add("#pragma unroll")
+        self.unit.open(f"for (int k = 0; k < {self.layout.vec}; ++k)")
+        self.unit.add_if_used("q", f"const {self.layout.index} q = {self.layout.position()};")
+        return self.body.inner()
+
+    def texts(self) -> dict[int, str]:
+        """Text of every load at element k."""
+        found = {}
+        for access in dict.fromkeys(self.nest.loads.values()):
+            if access.buffer:
+                found[id(access)] = f"ka_get(l_{access.name}{self.slot}[k])"
+            else:
+                loops = [*self.layout.loops, (self.layout.axes, "q")]
+                found[id(access)] = joined(access.name or "at", *(self.unit.position(access, *loop) for loop in loops))
+        return found
+
+    def declare_stores(self, part: list[tuple[Access, Output]]) -> None:
+        for access, _ in part:
+            if id(access) in self.layout.vector:
+                self.unit.add(f"{element(access, 'cuda')} s_{access.name}[{self.layout.vec}];")
+
+    def put(self, inner: Body, part: list[tuple[Access, Output]]) -> None:
+        """Inside the element loop: fill the vectors to be stored, write single elements."""
+        for access, output in part:
+            if id(access) in self.layout.vector:
+                self.unit.add(f"ka_put(s_{access.name}[k], {inner.name(output.expr)});")
+                continue
+            loops = [*self.layout.loops, (self.layout.axes, "q")]
+            place = joined(*(self.unit.position(access, *loop) for loop in loops))
+            inside = self.layout.inside()
+            guard = f"if ({inside}) " if inside else ""
+            self.unit.add(f"{guard}ka_put({access.name}[{place}], {inner.name(output.expr)});")
+
+    def store(self, part: list[tuple[Access, Output]]) -> None:
+        """After the element loop: write the vectors."""
+        layout = self.layout
+        for access, _ in part:
+            if id(access) in layout.vector:
+                name = "ka_row_store_reversed" if layout.reverse else "ka_row_store"
+                full = "true" if layout.full else "false"
+                steady = joined(access.name, *(self.unit.position(access, *loop) for loop in layout.loops))
+                kind = f"{name}<{layout.vec}, {layout.hint}, {full}>"
+                self.unit.add(f"{kind}({steady}, e, {layout.limit}, s_{access.name});")

@@ -1,0 +1,78 @@
+"""Elementwise nests: vectors of the inner loop, `unroll` of them in flight in each thread."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cuda.common import pointers, store_scope, write_scope
+from kernel_assistant.generator.cuda.group import Group, make_layout
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.passes import plan_passes
+from kernel_assistant.generator.render import Body, Unit
+from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.sizes import size_text
+from kernel_assistant.records import Launch
+
+#: Inner loops shorter than this are joined with the outer ones, element by element.
+TINY = 8
+
+
+def emit_pointwise(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
+    unit = Unit("pointwise", "cuda")
+    block, vec, unroll = schedule["block"], schedule["vec"], schedule["unroll"]
+    size = nest.size(nest.inner)
+    if isinstance(size, int) and size < TINY and nest.outer:
+        nest.varies.update(id(expr) for expr in nest.program.exprs)
+        nest.outer, nest.inner = [], [*nest.outer, *nest.inner]
+        size = nest.size(nest.inner)
+    rows = nest.size(nest.outer)
+    plan = plan_passes(nest)
+    layout = make_layout(nest, nest.inner, nest.outer, vec, schedule["hint"], shiftable=False)
+    layout.index, layout.limit = "int64_t", "N"
+    layout.full = isinstance(size, int) and size % vec == 0
+    per_row = f"(N + {vec - 1}) / {vec}" if vec > 1 else "N"
+    unit.add(f"const int64_t N = {unit.size(size)}, per_row = {per_row}, groups = per_row * ({unit.size(rows)});")
+    unit.add(f"const int64_t first = (int64_t)blockIdx.x * {block * unroll} + threadIdx.x;")
+    part = plan.passes[0] if plan.passes else None
+    body = Body(unit, nest)
+    group = Group(body, layout, "[u]" if unroll > 1 else "")
+    if part is not None:
+        group.declare(part.body, f"[{unroll}]" if unroll > 1 else "")
+        if unroll > 1:
+            _open(unit, nest, block, unroll, vec)
+            group.load(part.body)
+            unit.close()
+            unit.close()
+    _open(unit, nest, block, unroll, vec)
+    if part is not None:
+        if unroll == 1:
+            group.load(part.body)
+        write_scope(body, part.scope)
+        group.declare_stores(part.stores)
+        inner = group.open()
+        inner.write(part.body, group.texts())
+        group.put(inner, part.stores)
+        unit.close()
+        group.store(part.stores)
+    write_scope(body, plan.scope)
+    store_scope(body, plan.stores, "e == 0" if nest.inner else "")
+    unit.close()
+    if unroll > 1:
+        unit.close()
+    unit.finish(bounds=f"__launch_bounds__({block}) ")
+    total = f"cdiv({size_text(size)}, {vec}) * ({size_text(rows)})"
+    return unit, unit.launch((f"cdiv({total}, {block * unroll})", "1", "1"), block)
+
+
+def _open(unit: Unit, nest: Nest, block: int, unroll: int, vec: int) -> None:
+    """Begin the work of one vector: its row, its first element, its pointers."""
+    at = "first"
+    if unroll > 1:
+        unit.add("#pragma unroll")
+        unit.open(f"for (int u = 0; u < {unroll}; ++u)")
+        at = f"first + u * {block}"
+    unit.add(f"const int64_t g = {at};")
+    unit.open("if (g < groups)")
+    if nest.outer:
+        unit.add_if_used("o", "const int64_t o = g / per_row;")
+    row = "g % per_row" if nest.outer else "g"
+    unit.add_if_used("e", f"const int64_t e = {row} * {vec};" if vec > 1 else f"const int64_t e = {row};")
+    pointers(unit, nest, nest.outer, "o")

@@ -1,0 +1,253 @@
+"""Reductions over the last dimensions: a warp, a block or a cluster per row; the row in registers, in shared memory, or
+read again from the L2 cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.cuda.common import Reducing, is_kept, pointers, store_scope, write_scope
+from kernel_assistant.generator.cuda.group import Group, Layout, index_type, make_layout
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import Load
+from kernel_assistant.generator.nest import Access, Nest
+from kernel_assistant.generator.passes import Pass, Passes, nothing, plan_passes
+from kernel_assistant.generator.render import Body, Unit, element, joined
+from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.sizes import size_text
+from kernel_assistant.records import Launch
+from kernel_assistant.records.graph import DTYPE_BYTES
+
+SHARED_LIMIT = 227 * 1024
+
+
+@dataclass(slots=True)
+class Row:
+    """How one row is spread: `group` threads in each of `cluster` blocks, `step` elements in one sweep."""
+
+    schedule: Schedule
+    layout: Layout
+    group: int
+    cluster: int
+    vec: int
+
+    @property
+    def step(self) -> int:
+        return self.group * self.cluster * self.vec
+
+    @property
+    def warp(self) -> bool:
+        return self.schedule.form == "rows/warp"
+
+    def sweeps(self, size: int) -> int:
+        """Sweeps over a row, counting the elements by which its first vector may begin before it."""
+        slack = self.vec - 1 if self.layout.shift is not None else 0
+        return -(-(size + slack) // self.step)
+
+
+def emit_rows(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
+    unit = Unit("rows", "cuda")
+    form, block, cluster = schedule.form, schedule["block"], dict(schedule.params).get("cluster", 1)
+    layout = make_layout(nest, nest.reduced, nest.outer, schedule["vec"], schedule["hint"], shiftable=True)
+    row = Row(schedule, layout, 32 if form == "rows/warp" else block, cluster, schedule["vec"])
+    size, rows = nest.size(nest.reduced), nest.size(nest.outer)
+    layout.index = index_type(size)
+    joint = form == "rows/stream"
+    plan = plan_passes(nest, is_kept if form in ("rows/reg", "rows/warp") else nothing, joint)
+    writer = _Registers(nest, plan, row) if form in ("rows/reg", "rows/warp") else _Sweeps(nest, plan, row, joint)
+    per_block = block // 32 if row.warp else 1
+    _begin(unit, nest, row, per_block)
+    shared = writer.write(unit)
+    if cluster > 1:
+        unit.add("ka_cluster_barrier();")
+    attributes = f"__launch_bounds__({block}) " + (f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else "")
+    unit.finish(bounds=attributes)
+    blocks = f"cdiv({size_text(rows)}, {per_block})" if per_block > 1 else f"{size_text(rows)} * {cluster}"
+    return unit, unit.launch((blocks, "1", "1"), block, shared)
+
+
+def _begin(unit: Unit, nest: Nest, row: Row, per_block: int) -> None:
+    layout = row.layout
+    unit.add(f"const {layout.index} R = {unit.size(nest.size(nest.reduced))};")
+    if row.warp:
+        unit.add(f"const int64_t o = (int64_t)blockIdx.x * {per_block} + threadIdx.x / 32;")
+        unit.add(f"if (o >= {unit.size(nest.size(nest.outer))}) return;")
+        unit.add("const int thread = threadIdx.x % 32;")
+    elif row.cluster > 1:
+        unit.add_if_used("o", f"const int64_t o = blockIdx.x / {row.cluster};")
+        unit.add(f"const int thread = blockIdx.x % {row.cluster} * {row.group} + threadIdx.x;")
+    else:
+        unit.add_if_used("o", "const int64_t o = blockIdx.x;")
+        unit.add("const int thread = threadIdx.x;")
+    pointers(unit, nest, nest.outer, "o")
+    unit.add(f"const {layout.index} first = thread * {row.vec}{shift_text(unit, nest, layout)};")
+
+
+def shift_text(unit: Unit, nest: Nest, layout: Layout) -> str:
+    """How far the first vector begins before the row, so that vectors are aligned in memory."""
+    if layout.shift is None:
+        return ""
+    access = layout.shift
+    place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, nest.outer, "o"))
+    return f" - (int)(({place}) & {layout.vec - 1})"
+
+
+class _Registers:
+    """Every value that a later pass needs stays in registers; the sweeps are unrolled."""
+
+    def __init__(self, nest: Nest, plan: Passes, row: Row) -> None:
+        size = nest.size(nest.reduced)
+        if not isinstance(size, int):
+            raise Unsupported("rows of free size in registers")
+        self.items = row.schedule["items"]
+        if self.items * row.step < size + (row.vec - 1 if row.layout.shift is not None else 0):
+            raise Unsupported(f"{self.items} items are too few for rows of {size}")
+        row.layout.full = row.layout.shift is None and size == self.items * row.step
+        self.nest, self.plan, self.row = nest, plan, row
+        self.names = {id(expr): f"k{number}" for number, expr in enumerate(plan.kept)}
+
+    def write(self, unit: Unit) -> str:
+        for expr in self.plan.kept:
+            unit.add(f"{expr.ctype} {self.names[id(expr)]}[{self.items}][{self.row.vec}];")
+        body = Body(unit, self.nest)
+        for number, part in enumerate(self.plan.passes):
+            write_scope(body, part.scope)
+            self._pass(body, part, first=number == 0)
+        write_scope(body, self.plan.scope)
+        store_scope(body, self.plan.stores, "thread == 0")
+        return "0"
+
+    def _pass(self, body: Body, part: Pass, first: bool) -> None:
+        unit, row = body.unit, self.row
+        reducing = Reducing(self.nest, part, joint=False)
+        reducing.declare(unit)
+        # The first pass has all its loads in flight before it looks at one.
+        group = Group(body, row.layout, "[n]" if first else "")
+        if first:
+            group.declare(part.body, f"[{self.items}]")
+            self._sweep(unit)
+            group.load(part.body)
+            unit.close()
+        self._sweep(unit)
+        if not first:
+            group.declare(part.body)
+            group.load(part.body)
+        group.declare_stores(part.stores)
+        inner = group.open()
+        computed = {id(expr) for expr in part.body}
+        inner.names.update((at, f"{name}[n][k]") for at, name in self.names.items() if at not in computed)
+        inner.write(part.body, group.texts())
+        for expr in part.kept:
+            unit.add(f"{self.names[id(expr)]}[n][k] = {inner.name(expr)};")
+        reducing.element(unit, inner, row.layout.inside())
+        group.put(inner, part.stores)
+        unit.close()
+        group.store(part.stores)
+        unit.close()
+        reducing.finish(body, row.group, row.cluster)
+
+    def _sweep(self, unit: Unit) -> None:
+        unit.add("#pragma unroll")
+        unit.open(f"for (int n = 0; n < {self.items}; ++n)")
+        unit.add_if_used("e", f"const {self.row.layout.index} e = first + n * {self.row.step};")
+
+
+class _Sweeps:
+    """The row is swept once per pass: from memory, or from the copy that the first sweep left in shared memory."""
+
+    def __init__(self, nest: Nest, plan: Passes, row: Row, joint: bool) -> None:
+        self.nest, self.plan, self.row, self.joint = nest, plan, row, joint
+        self.unroll = row.schedule["unroll"]
+        size = nest.size(nest.reduced)
+        whole = isinstance(size, int) and size % (row.step * self.unroll) == 0
+        row.layout.full = whole and row.layout.shift is None
+        self.copies: list[Access] = []
+        self.shared = 0
+        if row.schedule.form == "rows/shared":
+            self._plan_copies()
+
+    def _plan_copies(self) -> None:
+        """Copies of what the first pass reads and later ones read again."""
+        size = self.nest.size(self.nest.reduced)
+        if not isinstance(size, int):
+            raise Unsupported("rows of free size in shared memory")
+        used = [{id(self.nest.loads[id(e)]) for e in part.body if isinstance(e, Load)} for part in self.plan.passes]
+        again = set().union(*used[1:]) & used[0] if len(used) > 1 else set()
+        self.copies = [a for a in dict.fromkeys(self.nest.loads.values()) if a.buffer and id(a) in again]
+        sweeps = self.row.sweeps(size)
+        sweeps += -sweeps % self.unroll
+        self.elements = sweeps * self.row.group * self.row.vec
+        self.shared = sum(-(-self.elements * DTYPE_BYTES[a.dtype] // 16) * 16 for a in self.copies)
+        if not self.copies or self.shared > SHARED_LIMIT:
+            raise Unsupported(f"{self.shared} bytes of shared memory for a row")
+
+    def write(self, unit: Unit) -> str:
+        if self.copies:
+            unit.add("extern __shared__ uint4 ka_dynamic[];")
+            offset = 0
+            for access in self.copies:
+                kind = element(access, "cuda")
+                base = f"reinterpret_cast<{kind}*>(reinterpret_cast<char*>(ka_dynamic) + {offset})"
+                unit.add(f"{kind}* c_{access.name} = {base} + threadIdx.x * {self.row.vec};")
+                offset += -(-self.elements * DTYPE_BYTES[access.dtype] // 16) * 16
+        body = Body(unit, self.nest)
+        for number, part in enumerate(self.plan.passes):
+            write_scope(body, part.scope)
+            self._pass(body, part, first=number == 0)
+        write_scope(body, self.plan.scope)
+        store_scope(body, self.plan.stores, "thread == 0")
+        return str(self.shared)
+
+    def _pass(self, body: Body, part: Pass, first: bool) -> None:
+        reducing = Reducing(self.nest, part, self.joint)
+        reducing.declare(body.unit)
+        sweep(body, part, reducing, self.row.layout, self.row.step, self.unroll, self.copies, first, self.row.group)
+        reducing.finish(body, self.row.group, self.row.cluster)
+
+
+def sweep(
+    body: Body,
+    part: Pass,
+    reducing: Reducing,
+    layout: Layout,
+    step: int,
+    unroll: int,
+    copies: list[Access],
+    first: bool,
+    group_threads: int,
+) -> None:
+    """One pass over a row: `unroll` vectors are loaded, then computed, `step` elements apart."""
+    unit, slot = body.unit, "[u]"
+    group = Group(body, layout, slot)
+    copied = {id(access) for access in copies}
+    vec = layout.vec
+    if copies:
+        unit.add("int at = 0;" if first else "at = 0;")
+    advance = f", at += {unroll}" if copies else ""
+    unit.open(f"for ({layout.index} base = first; base < {layout.limit}; base += {step * unroll}{advance})")
+    group.declare(part.body, f"[{unroll}]")
+    unit.add("#pragma unroll")
+    unit.open(f"for (int u = 0; u < {unroll}; ++u)")
+    unit.add_if_used("e", f"const {layout.index} e = base + u * {step};")
+    for access in group.wanted(part.body):
+        place = f"c_{access.name} + (at + u) * {group_threads * vec}"
+        if id(access) in copied and not first:
+            unit.add(f"ka_load<{vec}, 0>(l_{access.name}{slot}, {place});")
+            continue
+        group.load_one(access)
+        if id(access) in copied:
+            unit.add(f"ka_store<{vec}, 0>({place}, l_{access.name}{slot});")
+    unit.close()
+    unit.add("#pragma unroll")
+    unit.open(f"for (int u = 0; u < {unroll}; ++u)")
+    unit.add_if_used("e", f"const {layout.index} e = base + u * {step};")
+    group.declare_stores(part.stores)
+    reducing.before(unit, vec)
+    inner = group.open()
+    inner.write(part.body, group.texts())
+    reducing.element(unit, inner, layout.inside())
+    group.put(inner, part.stores)
+    unit.close()
+    reducing.after(unit)
+    group.store(part.stores)
+    unit.close()
+    unit.close()

@@ -1,0 +1,67 @@
+"""emit(graph, schedule) → Candidate: pure, the same text every time."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from kernel_assistant.generator.cpu.family import emit_cpu
+from kernel_assistant.generator.cuda.family import emit_cuda
+from kernel_assistant.generator.graph_text import write_graph
+from kernel_assistant.generator.render import Unit
+from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.support import checked_nest
+from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph, Plan
+
+INCLUDE = Path(__file__).resolve().parent.parent / "skills" / "include"
+SOURCE = {"cpu": "kernel.cpp", "cuda": "kernel.cu"}
+HEADERS = {"cpu": ("ka_cpu.h", "ka_math.h"), "cuda": ("ka_cuda.cuh", "ka_math.h")}
+ORIGIN = "generator"
+GRAPH_MARK = "//| "
+SCHEDULE_MARK = "// schedule: "
+
+
+@lru_cache(maxsize=8)
+def header(name: str) -> str:
+    return (INCLUDE / name).read_text(encoding="utf-8")
+
+
+def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
+    """The candidate that computes `graph` as `schedule` says. Raises Unsupported where it cannot."""
+    nest = checked_nest(graph, schedule.target)
+    units, launches, scratch = (emit_cpu if schedule.target == "cpu" else emit_cuda)(nest, schedule)
+    return Candidate(
+        plan=_plan(graph, schedule, units, launches, scratch),
+        sources={SOURCE[schedule.target]: _source(graph, schedule, units), **_headers(schedule.target)},
+        origin=ORIGIN,
+    )
+
+
+def _headers(target: str) -> dict[str, str]:
+    return {name: header(name) for name in HEADERS[target]}
+
+
+def _plan(
+    graph: OpGraph, schedule: Schedule, units: list[Unit], launches: list[Launch], scratch: tuple[BufferSpec, ...]
+) -> Plan:
+    used = {name for unit in units for name in unit.args}
+    return Plan(
+        target=schedule.target,
+        dims=tuple(graph.dims),
+        inputs=tuple(_buffer(graph, value.name, value.name) for value in graph.inputs if value.name in used),
+        outputs=tuple(_buffer(graph, name, f"out{number}") for number, name in enumerate(graph.outputs)),
+        scratch=scratch,
+        launches=tuple(launches),
+        schedule=schedule.text(),
+    )
+
+
+def _buffer(graph: OpGraph, value: str, name: str) -> BufferSpec:
+    spec = graph.spec(value)
+    return BufferSpec(name=name, dtype=spec.dtype, shape=spec.shape, strides=spec.strides)
+
+
+def _source(graph: OpGraph, schedule: Schedule, units: list[Unit]) -> str:
+    lines = [SCHEDULE_MARK + schedule.text(), *(GRAPH_MARK + line for line in write_graph(graph))]
+    lines += ['#include "plan.h"', f'#include "{HEADERS[schedule.target][0]}"', ""]
+    return "\n".join(lines) + "\n" + "\n".join(unit.source for unit in units)

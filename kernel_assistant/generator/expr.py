@@ -1,0 +1,156 @@
+"""Scalar expressions over axes: what a graph computes at one point of its iteration space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.sizes import Size, divide, mul
+
+#: C type in which values of a dtype are computed.
+COMPUTE = {
+    "f64": "double",
+    "f32": "float",
+    "bf16": "float",
+    "f16": "float",
+    "i64": "int64_t",
+    "i32": "int64_t",
+    "i16": "int64_t",
+    "i8": "int64_t",
+    "u8": "int64_t",
+    "b1": "bool",
+}
+
+
+class Axis:
+    """One loop. `parts` is set once the axis was found equal to, or made of, others."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+        self.parts: tuple[Axis, ...] | None = None
+
+
+Axes = tuple[Axis, ...]
+#: The position in a flat buffer: offset + Σ coefficient·axis.
+Index = dict[Axis, Size]
+
+
+def resolve(axes: Axes) -> Axes:
+    """The axes that are loops of their own in the end, outermost first."""
+    if all(axis.parts is None for axis in axes):
+        return axes
+    found: list[Axis] = []
+    for axis in axes:
+        found.extend((axis,) if axis.parts is None else resolve(axis.parts))
+    return tuple(found)
+
+
+def split(axis: Axis, trailing: Size) -> None:
+    """Make `axis` two axes, the last one of size `trailing`, which divides it."""
+    leading = divide(axis.size, trailing)
+    assert leading is not None
+    axis.parts = (Axis(leading), Axis(trailing))
+
+
+def resolve_index(index: Index) -> Index:
+    """The same position in terms of resolved axes."""
+    found: Index = {}
+    for axis, coefficient in index.items():
+        step = coefficient
+        for part in reversed(resolve((axis,))):
+            found[part] = step
+            step = mul(step, part.size)
+    return found
+
+
+@dataclass(eq=False, slots=True)
+class Expr:
+    """Base: `ctype` is the C type, `axes` the unresolved axes that the value itself varies along."""
+
+    ctype: str
+
+
+@dataclass(eq=False, slots=True)
+class Load(Expr):
+    """buffer[offset + Σ coefficient·axis]; `buffer` empty means the position itself (an iota)."""
+
+    buffer: str
+    dtype: str
+    index: Index
+    offset: Size = 0
+
+
+@dataclass(eq=False, slots=True)
+class Const(Expr):
+    """A literal, or a size as a number of type `ctype`."""
+
+    value: float | int | bool | Size
+
+
+@dataclass(eq=False, slots=True)
+class Op(Expr):
+    """C text with {0}, {1}, … for the arguments."""
+
+    text: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Reduce(Expr):
+    """`kind` (sum, prod, max, min, any, all) of `arg` over `axes`.
+
+    `joint` is (name, x, first reduction) where one pass over x can give this value together with `first`:
+    ("m2", x, Σx): Σ(x - mean)², ("sumexp", x, max x): Σ exp(x - max).
+    """
+
+    kind: str
+    arg: Expr
+    axes: Axes
+    joint: tuple[str, Expr, Reduce] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Scan(Expr):
+    """Running `kind` (sum, prod) of `arg` along `axis`; exclusive ones start with `init`."""
+
+    kind: str
+    arg: Expr
+    axis: Axis
+    reverse: bool = False
+    exclusive: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor of the graph: an expression and, per dimension, its axes (none where the size is 1)."""
+
+    expr: Expr
+    dims: tuple[Axes, ...]
+    dtype: str
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Op):
+        return expr.args
+    if isinstance(expr, Reduce | Scan):
+        return (expr.arg,)
+    return ()
+
+
+def ordered(roots: list[Expr]) -> list[Expr]:
+    """Every expression below `roots`, arguments first, each once."""
+    done: set[int] = set()
+    order: list[Expr] = []
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if id(expr) in done:
+            continue
+        if ready:
+            done.add(id(expr))
+            order.append(expr)
+            continue
+        stack.append((expr, True))
+        stack.extend((child, False) for child in reversed(children(expr)))
+    return order

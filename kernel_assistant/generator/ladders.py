@@ -1,0 +1,76 @@
+"""The rungs of every parameter, and parameters that follow from others."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.workload import Shape
+
+_BLOCKS = (64, 128, 256, 512, 1024)
+_NT = (0, 1)
+
+#: Per target and form: parameter → values in order. What is not here follows from the rest.
+LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
+    "cpu": {
+        "pointwise": {"nt": _NT, "tile": (1024, 4096, 16384)},
+        "rows/keep": {"nt": _NT, "lanes": (32, 64, 128)},
+        "rows/again": {"nt": _NT, "lanes": (32, 64, 128)},
+        "rows/split": {"nt": _NT, "chunk": (16384, 65536, 262144), "lanes": (32, 64, 128)},
+        "cols/tile": {"nt": _NT, "tile": (32, 64, 128, 256, 512, 1024)},
+        "scan/rows": {"nt": _NT, "tile": (256, 512, 1024, 4096)},
+        "scan/cols": {"nt": _NT, "tile": (64, 256, 1024)},
+    },
+    "cuda": {
+        "pointwise": {"hint": _NT, "unroll": (1, 2, 4), "block": (128, 256, 512, 1024), "vec": (1, 2, 4, 8)},
+        "rows/warp": {"block": (64, 128, 256, 512), "vec": (1, 2, 4, 8), "hint": _NT},
+        "rows/reg": {"block": _BLOCKS, "cluster": (1, 2, 4, 8, 16), "hint": _NT, "vec": (1, 2, 4, 8)},
+        "rows/shared": {"block": _BLOCKS, "cluster": (1, 2, 4, 8, 16), "unroll": (1, 2, 4, 8), "hint": _NT},
+        "rows/stream": {"block": _BLOCKS, "cluster": (1, 2, 4, 8, 16), "unroll": (1, 2, 4, 8), "hint": _NT},
+        "rows/split": {"parts": (8, 16, 32, 64, 128, 256, 512), "block": _BLOCKS, "unroll": (1, 2, 4, 8), "hint": _NT},
+        "cols/reg": {"tx": (16, 32, 64, 128), "ty": (1, 2, 4, 8, 16), "vec": (1, 2, 4), "hint": _NT},
+        "cols/stream": {
+            "tx": (32, 64, 128),
+            "ty": (1, 2, 4, 8, 16),
+            "unroll": (2, 4, 8, 16),
+            "vec": (1, 2, 4),
+            "hint": _NT,
+        },
+        "cols/split": {
+            "parts": (4, 8, 16, 32, 64, 128),
+            "ty": (4, 8, 16),
+            "unroll": (2, 4, 8, 16),
+            "vec": (1, 2, 4),
+            "hint": _NT,
+        },
+        "scan/rows": {"block": (64, 128, 256, 512, 1024), "items": (1, 2, 4, 8), "vec": (1, 2, 4, 8), "hint": _NT},
+        "scan/cols": {"block": (32, 64, 128, 256), "unroll": (4, 8, 16, 32), "hint": _NT},
+    },
+}
+
+#: Most values of a row that a thread may hold in registers: 65,536 registers a block, some of them for the rest.
+MOST_VALUES = {1024: 32, 512: 64}
+
+
+def derived(shape: Shape, schedule: Schedule) -> Schedule | None:
+    """The schedule with `items` as the sizes demand, None where registers or threads do not suffice."""
+    if schedule.form in ("rows/warp", "rows/reg"):
+        return _row_items(shape, schedule)
+    if schedule.form == "cols/reg":
+        items = -(-shape.reduced // schedule["ty"])
+        if items * schedule["vec"] * max(shape.kept, 1) > 128:
+            return None
+        schedule = schedule.having(items=items)
+    if "tx" in dict(schedule.params) and not 32 <= schedule["tx"] * schedule["ty"] <= 1024:
+        return None
+    if schedule.form == "scan/rows" and schedule["block"] * schedule["items"] > 1024:
+        return None
+    return schedule
+
+
+def _row_items(shape: Shape, schedule: Schedule) -> Schedule | None:
+    vec, warp = schedule["vec"], schedule.form == "rows/warp"
+    threads = 32 if warp else schedule["block"] * schedule["cluster"]
+    items = -(-(shape.reduced + (vec - 1 if shape.shifted else 0)) // (threads * vec))
+    values = items * vec * max(shape.kept, 1)
+    if not shape.static or values > MOST_VALUES.get(0 if warp else schedule["block"], 64):
+        return None
+    return schedule.having(items=items)

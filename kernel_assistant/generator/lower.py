@@ -1,0 +1,117 @@
+"""OpGraph → Program: scalar expressions of all outputs over shared axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.context import Context, contiguous, source, unify
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import Axes, Axis, Expr, Index, Reduce, Scan, Value, ordered, resolve
+from kernel_assistant.generator.pointwise import lower_pointwise
+from kernel_assistant.generator.reductions import REDUCTIONS
+from kernel_assistant.generator.sizes import mul, parse_size
+from kernel_assistant.generator.views import VIEWS
+from kernel_assistant.records import OpGraph, TensorSpec
+
+#: Nodes that compute nothing.
+IGNORED = ("_assert_tensor_metadata", "sym_size", "_assert_scalar", "sym_constrain_range_for_size", "_assert_async")
+
+
+@dataclass(eq=False, slots=True)
+class Output:
+    """One result: where the value of `expr` is written."""
+
+    name: str
+    spec: TensorSpec
+    expr: Expr
+    index: Index
+
+
+@dataclass(slots=True)
+class Program:
+    """Outputs, every expression below them (arguments first), and the shapes that were met, as resolved axes."""
+
+    outputs: list[Output]
+    exprs: list[Expr]
+    shapes: list[Axes]
+
+
+def lower(graph: OpGraph) -> Program:
+    """Raises Unsupported with a one-line reason."""
+    context = Context(graph)
+    for value in graph.inputs:
+        context.values[value.name] = source(value.name, value.spec)
+        context.shapes.append(context.value(f"%{value.name}").dims)
+    for node in graph.nodes:
+        if node.op.partition(".")[0] in IGNORED:
+            continue
+        context.node = node
+        context.values[node.name] = _lower_node(context)
+    outputs = [_output(context, number, name) for number, name in enumerate(graph.outputs)]
+    exprs = ordered([output.expr for output in outputs])
+    _join_reductions(context, exprs)
+    return Program(outputs, exprs, _shapes(context))
+
+
+def _lower_node(context: Context) -> Value | tuple[Value, ...]:
+    name = context.node.op.partition(".")[0]
+    lowering = REDUCTIONS.get(name) or VIEWS.get(name)
+    found = lowering(context) if lowering is not None else lower_pointwise(context)
+    if found is None:
+        raise Unsupported(f"operator {context.node.op}")
+    return found if isinstance(found, tuple) else _filled(context, found)
+
+
+def _filled(context: Context, value: Value) -> Value:
+    """Give a dimension that is not 1 but has no axis (an expanded or constant one) an axis of its own."""
+    shape = context.node.spec.shape
+    if len(shape) != len(value.dims):
+        raise Unsupported(f"{context.node.op} of rank {len(value.dims)} where the graph says {len(shape)}")
+    if all(axes or size == "1" for axes, size in zip(value.dims, shape, strict=True)):
+        return value
+    dims = tuple(
+        axes or (() if size == "1" else (Axis(parse_size(size)),)) for axes, size in zip(value.dims, shape, strict=True)
+    )
+    return context.result(value.expr, dims, value.dtype)
+
+
+def _output(context: Context, number: int, name: str) -> Output:
+    value, spec = context.values[name], context.graph.spec(name)
+    if isinstance(value, tuple):
+        raise Unsupported(f"output {name} is several tensors")
+    sizes = [parse_size(size) for size in spec.shape]
+    strides = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
+    index: Index = {}
+    for axes, stride in zip(value.dims, strides, strict=True):
+        step = stride
+        for axis in reversed(axes):
+            index[axis] = step
+            step = mul(step, axis.size)
+    return Output(f"out{number}", spec, value.expr, index)
+
+
+def _shapes(context: Context) -> list[Axes]:
+    shapes = []
+    for dims in context.shapes:
+        axes = tuple(axis for dim in dims for axis in resolve(dim))
+        if len(set(axes)) != len(axes):
+            raise Unsupported("one tensor read along two different dimensions at once")
+        shapes.append(axes)
+    return shapes
+
+
+def _join_reductions(context: Context, exprs: list[Expr]) -> None:
+    """Separate reductions of equal sizes run in the same loop if nothing varies along both."""
+    found: list[Axes] = []
+    for expr in exprs:
+        if isinstance(expr, Reduce | Scan):
+            axes = resolve(expr.axes if isinstance(expr, Reduce) else (expr.axis,))
+            if not found:
+                found.append(axes)
+                continue
+            first = resolve(found[0])
+            if axes == first or [axis.size for axis in axes] != [axis.size for axis in first]:
+                continue
+            met = [{axis for dim in dims for axis in resolve(dim)} for dims in context.shapes]
+            if not any(shape & set(axes) and shape & set(first) for shape in met):
+                unify(first, axes)

@@ -1,0 +1,195 @@
+"""Program → Nest: loops [outer O][reduced R][inner I], and every load and store as a position in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import Axes, Axis, Expr, Index, Load, Reduce, Scan, resolve, resolve_index
+from kernel_assistant.generator.lower import Output, Program, lower
+from kernel_assistant.generator.sizes import Size, mul, multiple_of, product
+from kernel_assistant.records import OpGraph
+
+
+@dataclass(eq=False, slots=True)
+class Access:
+    """A load or a store: element `offset + Σ coefficient·axis` of `buffer`."""
+
+    buffer: str
+    dtype: str
+    index: Index
+    offset: Size
+    name: str = ""
+
+    def along(self, axes: list[Axis]) -> list[Size]:
+        return [self.index.get(axis, 0) for axis in axes]
+
+    def linear(self, axes: list[Axis]) -> Size | None:
+        """The stride of the joined loop over `axes`, None if there is no single one."""
+        steps = self.along(axes)
+        for place in range(len(axes) - 1):
+            if steps[place] != mul(steps[place + 1], axes[place + 1].size):
+                return None
+        return steps[-1] if steps else 0
+
+    def aligned(self, outer: list[Axis], vec: int) -> bool:
+        """Whether every position of the outer loops starts at a multiple of `vec` elements."""
+        return multiple_of(self.offset, vec) and all(multiple_of(step, vec) for step in self.along(outer))
+
+
+@dataclass(eq=False, slots=True)
+class Nest:
+    """The loops of one kernel. `outer`, `reduced`, `inner` are joined axes, outermost first."""
+
+    family: str
+    program: Program
+    outer: list[Axis]
+    reduced: list[Axis]
+    inner: list[Axis]
+    loads: dict[int, Access] = field(default_factory=dict)
+    stores: list[tuple[Access, Output]] = field(default_factory=list)
+    varies: set[int] = field(default_factory=set)
+
+    def size(self, axes: list[Axis]) -> Size:
+        return product([axis.size for axis in axes])
+
+    @property
+    def reduces(self) -> list[Reduce]:
+        return [expr for expr in self.program.exprs if isinstance(expr, Reduce)]
+
+    @property
+    def scans(self) -> list[Scan]:
+        return [expr for expr in self.program.exprs if isinstance(expr, Scan)]
+
+
+def build_nest(graph: OpGraph) -> Nest:
+    """Raises Unsupported with a one-line reason."""
+    program = lower(graph)
+    loops = _reduced_axes(program)
+    spine = _spine(program, loops)
+    last = max((place for place, axis in enumerate(spine) if axis in loops), default=-1)
+    reduced = [axis for axis in spine if axis in loops]
+    if reduced:
+        outer, inner = [axis for axis in spine[:last] if axis not in loops], list(spine[last + 1 :])
+    else:
+        outer, inner = list(spine), []
+    nest = Nest(_family(program, reduced, inner), program, outer, reduced, inner)
+    _add_accesses(nest)
+    _join(nest)
+    _mark_varying(nest)
+    _check_scans(nest)
+    return nest
+
+
+def _reduced_axes(program: Program) -> set[Axis]:
+    sets = [
+        frozenset(resolve(expr.axes if isinstance(expr, Reduce) else (expr.axis,)))
+        for expr in program.exprs
+        if isinstance(expr, Reduce | Scan)
+    ]
+    if len(set(sets)) > 1:
+        raise Unsupported("reductions over different dimensions")
+    return set(sets[0]) if sets else set()
+
+
+def _spine(program: Program, loops: set[Axis]) -> Axes:
+    """Loop order: the dimensions of a tensor that has all loops, an output if possible."""
+    stored = [set(resolve_index(output.index)) for output in program.outputs]
+    needed = set(loops).union(*stored)
+    for expr in program.exprs:
+        if isinstance(expr, Load):
+            needed |= set(resolve_index(expr.index))
+    full = [shape for shape in program.shapes if set(shape) == needed]
+    if not full:
+        raise Unsupported("results of shapes that do not share their loops")
+    written = [shape for shape in full if set(shape) in stored]
+    return written[-1] if written else full[0]
+
+
+def _family(program: Program, reduced: list[Axis], inner: list[Axis]) -> str:
+    if any(isinstance(expr, Scan) for expr in program.exprs):
+        return "scan"
+    if not reduced:
+        return "pointwise"
+    return "cols" if inner else "rows"
+
+
+def _add_accesses(nest: Nest) -> None:
+    seen: dict[object, Access] = {}
+    for expr in nest.program.exprs:
+        if isinstance(expr, Load):
+            index = resolve_index(expr.index)
+            key = (expr.buffer, expr.offset, tuple(index.items()))
+            if key not in seen:
+                seen[key] = Access(expr.buffer, expr.dtype, index, expr.offset)
+            nest.loads[id(expr)] = seen[key]
+    for output in nest.program.outputs:
+        access = Access(output.name, output.spec.dtype, resolve_index(output.index), 0, output.name)
+        nest.stores.append((access, output))
+    used: dict[str, int] = {}
+    for access in seen.values():
+        number = used[access.buffer] = used.get(access.buffer, -1) + 1
+        access.name = f"{access.buffer}_{number}" if number else access.buffer
+
+
+def accesses(nest: Nest) -> list[Access]:
+    return [*dict.fromkeys(nest.loads.values()), *(access for access, _ in nest.stores)]
+
+
+def _join(nest: Nest) -> None:
+    """Join neighbours that every access steps through as one."""
+    found = accesses(nest)
+    if nest.family == "pointwise":
+        loops = _joined(nest.outer, found)
+        nest.outer, nest.inner = loops[:-1], loops[-1:]
+        return
+    nest.outer, nest.reduced, nest.inner = (_joined(axes, found) for axes in (nest.outer, nest.reduced, nest.inner))
+
+
+def _joined(axes: list[Axis], found: list[Access]) -> list[Axis]:
+    result: list[Axis] = []
+    for axis in axes:
+        last = result[-1] if result else None
+        if last is not None and all(
+            access.index.get(last, 0) == mul(access.index.get(axis, 0), axis.size) for access in found
+        ):
+            both = Axis(mul(last.size, axis.size))
+            for access in found:
+                access.index.pop(last, None)
+                step = access.index.pop(axis, 0)
+                if step != 0:
+                    access.index[both] = step
+            result[-1] = both
+        else:
+            result.append(axis)
+    return result
+
+
+def _mark_varying(nest: Nest) -> None:
+    """Note which expressions vary along R (for pointwise nests: along the inner loop)."""
+    loops = set(nest.reduced) or set(nest.inner)
+    for expr in nest.program.exprs:
+        if isinstance(expr, Load):
+            varying = any(axis in loops for axis in nest.loads[id(expr)].index)
+        elif isinstance(expr, Scan):
+            varying = True
+        else:
+            varying = not isinstance(expr, Reduce) and any(id(arg) in nest.varies for arg in getattr(expr, "args", ()))
+        if varying:
+            nest.varies.add(id(expr))
+
+
+def _check_scans(nest: Nest) -> None:
+    if not nest.scans:
+        return
+    if len(nest.reduced) > 1:
+        raise Unsupported("a scan of a joined dimension")
+    behind: set[int] = set()
+    for expr in nest.program.exprs:
+        args: tuple[Expr, ...] = (expr.arg,) if isinstance(expr, Reduce | Scan) else getattr(expr, "args", ())
+        if any(id(arg) in behind for arg in args):
+            if isinstance(expr, Reduce | Scan):
+                raise Unsupported("a scan or a reduction of a scan")
+            behind.add(id(expr))
+        if isinstance(expr, Scan):
+            behind.add(id(expr))

@@ -1,0 +1,27 @@
+"""The inverse of `emit`: graph and schedule of a candidate that `emit` wrote."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.emit import GRAPH_MARK, SCHEDULE_MARK, SOURCE, emit
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.graph_text import read_graph
+from kernel_assistant.generator.schedule import Schedule, read_schedule
+from kernel_assistant.records import Candidate, OpGraph
+
+
+def parse(candidate: Candidate) -> tuple[OpGraph, Schedule] | None:
+    """Graph and schedule, or None unless `emit` would write exactly this plan and these sources."""
+    target = candidate.plan.target
+    source = candidate.sources.get(SOURCE[target], "")
+    marked = [line for line in source.split("\n", 200) if line.startswith("//")]
+    graph_lines = [line.removeprefix(GRAPH_MARK) for line in marked if line.startswith(GRAPH_MARK)]
+    schedule_lines = [line.removeprefix(SCHEDULE_MARK) for line in marked if line.startswith(SCHEDULE_MARK)]
+    if len(schedule_lines) != 1:
+        return None
+    try:
+        graph, schedule = read_graph(graph_lines), read_schedule(target, schedule_lines[0])
+        again = emit(graph, schedule)
+    except (Unsupported, ValueError, KeyError):
+        return None
+    same = again.plan == candidate.plan and again.sources == candidate.sources
+    return (graph, schedule) if same else None

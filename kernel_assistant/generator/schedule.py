@@ -1,0 +1,84 @@
+"""Schedule: how a nest is laid out on the machine, as one line of text."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.records.codec import Record
+
+#: Parameters of every form, with the values that they have where a line leaves them out.
+FORMS: dict[str, dict[str, dict[str, int]]] = {
+    "cpu": {
+        "pointwise": {"nt": 0, "tile": 4096},
+        "rows/keep": {"lanes": 64, "nt": 0},
+        "rows/again": {"lanes": 64, "nt": 0},
+        "rows/split": {"chunk": 65536, "lanes": 64, "nt": 0},
+        "cols/tile": {"nt": 0, "tile": 256},
+        "scan/rows": {"lanes": 64, "nt": 0, "tile": 512},
+        "scan/cols": {"nt": 0, "tile": 256},
+    },
+    "cuda": {
+        "pointwise": {"block": 256, "hint": 0, "unroll": 1, "vec": 4},
+        "rows/warp": {"block": 256, "hint": 0, "items": 1, "vec": 4},
+        "rows/reg": {"block": 256, "cluster": 1, "hint": 0, "items": 1, "vec": 4},
+        "rows/shared": {"block": 512, "cluster": 1, "hint": 0, "unroll": 2, "vec": 4},
+        "rows/stream": {"block": 512, "cluster": 1, "hint": 0, "unroll": 2, "vec": 4},
+        "rows/split": {"block": 512, "hint": 0, "parts": 64, "unroll": 2, "vec": 4},
+        "cols/reg": {"hint": 0, "items": 16, "tx": 32, "ty": 4, "vec": 1},
+        "cols/stream": {"hint": 0, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
+        "cols/split": {"hint": 0, "parts": 16, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
+        "scan/rows": {"block": 256, "hint": 0, "items": 4, "vec": 4},
+        "scan/cols": {"block": 128, "hint": 0, "unroll": 8},
+    },
+}
+
+
+class Schedule(Record, frozen=True, kw_only=True):
+    """A form of a target and its parameters, sorted by name.
+
+    block: threads of a block; vec: elements of one vector access; items: vectors of a thread held in registers; unroll:
+    vectors in flight; cluster: blocks that share a row; parts, chunk: pieces of a row, or elements of a piece; tx, ty:
+    threads along I and along R; tile, lanes: elements computed together; nt, hint: 1 for streaming stores and loads.
+    """
+
+    target: str
+    form: str
+    params: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        known = FORMS.get(self.target, {}).get(self.form)
+        if known is None:
+            raise ValueError(f"no schedule {self.form!r} for target {self.target!r}")
+        if [name for name, _ in self.params] != sorted(known):
+            raise ValueError(f"{self.form} takes {', '.join(sorted(known))}")
+        if any(value < 0 for _, value in self.params):
+            raise ValueError("parameters of a schedule are not negative")
+
+    def __getitem__(self, name: str) -> int:
+        for key, value in self.params:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def text(self) -> str:
+        """`rows/reg block=256 cluster=1 hint=0 items=2 vec=4`"""
+        return " ".join([self.form, *(f"{name}={value}" for name, value in self.params)])
+
+    def having(self, **changes: int) -> Schedule:
+        """The same with some parameters changed."""
+        return make(self.target, self.form, **{**dict(self.params), **changes})
+
+
+def make(target: str, form: str, **params: int) -> Schedule:
+    """A schedule; what is not given has its default. Raises ValueError where form or parameter is unknown."""
+    known = FORMS.get(target, {}).get(form, {})
+    return Schedule(target=target, form=form, params=tuple(sorted({**known, **params}.items())))
+
+
+def read_schedule(target: str, line: str) -> Schedule:
+    """Inverse of `Schedule.text`; parameters that are left out have their defaults."""
+    form, *items = line.split()
+    try:
+        params = {name: int(value) for name, _, value in (item.partition("=") for item in items)}
+        return make(target, form, **params)
+    except ValueError as error:
+        raise Unsupported(f"schedule {line!r}: {error}") from error

@@ -1,0 +1,134 @@
+"""First schedules for NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ladders import derived
+from kernel_assistant.generator.schedule import Schedule, make
+from kernel_assistant.generator.workload import Shape
+from kernel_assistant.targets.base import DeviceFacts
+
+#: Values that a thread holds best: enough loads in flight, registers for many threads.
+GOOD_VALUES = 16
+
+
+def initial_cuda(shape: Shape, device: DeviceFacts) -> list[Schedule]:
+    if shape.family == "pointwise":
+        return _pointwise(shape)
+    if shape.family == "rows":
+        return _rows(shape, device)
+    if shape.family == "cols":
+        return _cols(shape, device)
+    return _scan(shape)
+
+
+def _pointwise(shape: Shape) -> list[Schedule]:
+    make_one = [(256, 1, 0), (256, 2, 0), (256, 1, 1), (512, 1, 0), (256, 2, 1), (256, 4, 0), (128, 2, 0), (1024, 1, 0)]
+    return [make("cuda", "pointwise", block=b, unroll=u, hint=h, vec=shape.vec) for b, u, h in make_one]
+
+
+def _rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
+    cores = max(device.cores, 1)
+    found = [*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)]
+    if shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20:
+        # Too few rows to fill the device: share them, eight blocks a processor.
+        wanted = max(8 * cores // shape.outer, 2)
+        parts = 1 << (wanted - 1).bit_length()
+        pieces = [count for count in (parts, parts // 2, parts * 2) if 2 <= count <= 4096]
+        split = [make("cuda", "rows/split", parts=count, unroll=u, vec=shape.vec) for count in pieces for u in (2, 4)]
+        return [*split, *found]
+    return found
+
+
+def _register_rows(shape: Shape) -> list[Schedule]:
+    """Rows in registers, those with about GOOD_VALUES a thread first, small clusters first."""
+    found: list[tuple[float, Schedule]] = []
+    for block in (64, 128, 256, 512, 1024):
+        for cluster in (1, 2, 4, 8, 16):
+            schedule = derived(shape, make("cuda", "rows/reg", block=block, cluster=cluster, vec=shape.vec))
+            if schedule is None:
+                continue
+            values = schedule["items"] * shape.vec * max(shape.kept, 1)
+            idle = block * cluster * shape.vec > 2 * shape.reduced and block > 64
+            score = (
+                abs(values - GOOD_VALUES) / GOOD_VALUES + cluster.bit_length() * 0.5 + 4 * idle + (block == 1024) * 0.3
+            )
+            found.append((score, schedule))
+    ranked = [schedule for _, schedule in sorted(found, key=lambda item: item[0])[:6]]
+    warps = [derived(shape, make("cuda", "rows/warp", block=block, vec=shape.vec)) for block in (256, 128)]
+    fitting = [schedule for schedule in warps if schedule is not None]
+    return [*fitting, *ranked] if shape.reduced <= 1024 else ranked
+
+
+def _shared_rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
+    limit = device.shared_bytes_per_block or 227 * 1024
+    if not shape.static or shape.passes < 2 or shape.reduced < 2048:
+        return []
+    fitting = [c for c in (1, 2, 4, 8, 16) if shape.reduced * shape.row_bytes / c <= limit]
+    # The smallest cluster that fits, and the first that leaves room for two blocks on a processor.
+    roomy = [c for c in fitting if shape.reduced * shape.row_bytes / c <= limit / 2]
+    clusters = dict.fromkeys([*roomy[:1], *fitting[:1], *roomy[1:2]])
+    return [
+        make("cuda", "rows/shared", block=block, cluster=c, unroll=unroll, vec=shape.vec)
+        for c in clusters
+        for block, unroll in ((512, 4), (1024, 2))
+    ]
+
+
+def _stream_rows(shape: Shape) -> list[Schedule]:
+    clusters = (1,) if shape.passes < 2 or shape.reduced < 16384 else (1, 4, 8)
+    block = 256 if shape.reduced <= 8192 else 512
+    found = [
+        make("cuda", "rows/stream", block=block, cluster=c, unroll=u, vec=shape.vec) for c in clusters for u in (2, 4)
+    ]
+    return [*found, make("cuda", "rows/stream", block=1024, cluster=clusters[-1], unroll=2, vec=shape.vec)]
+
+
+def _cols(shape: Shape, device: DeviceFacts) -> list[Schedule]:
+    cores, vec = max(device.cores, 1), shape.vec
+    registers = [
+        derived(shape, make("cuda", "cols/reg", tx=tx, ty=ty, vec=width))
+        for tx, ty, width in (
+            (32, 4, vec),
+            (32, 8, vec),
+            (64, 4, vec),
+            (32, 8, 1),
+            (32, 4, 1),
+            (32, 16, vec),
+            (128, 2, vec),
+        )
+    ]
+    stream = [
+        make("cuda", "cols/stream", tx=tx, ty=ty, unroll=unroll, vec=width)
+        for tx, ty, unroll, width in (
+            (32, 8, 8, 1),
+            (32, 8, 4, vec),
+            (64, 4, 8, 1),
+            (32, 16, 8, 1),
+            (128, 2, 8, vec),
+            (32, 4, 8, vec),
+        )
+    ]
+    fitting = [schedule for schedule in registers if schedule is not None] if shape.passes > 1 else []
+    blocks = shape.outer * -(-shape.inner // 32)
+    if blocks < 2 * cores and shape.reduced >= 256:
+        parts = 1 << (max(8 * cores // max(blocks, 1), 2) - 1).bit_length()
+        while parts > 2 and shape.reduced // parts < 32:
+            parts //= 2
+        return [*[make("cuda", "cols/split", parts=count, vec=1) for count in (parts, max(parts // 2, 2))], *stream]
+    return [*fitting, *stream]
+
+
+def _scan(shape: Shape) -> list[Schedule]:
+    if shape.inner > 1:
+        return [
+            make("cuda", "scan/cols", block=block, unroll=unroll)
+            for block, unroll in ((128, 8), (64, 16), (256, 8), (32, 16))
+        ]
+    vec = shape.vec if not shape.reverse or shape.reduced % shape.vec == 0 else 1
+    pairs = ((256, 4), (256, 2), (512, 2), (128, 4), (128, 8), (1024, 1), (512, 1), (256, 1), (64, 4), (128, 2))
+    useful = [
+        (b, n)
+        for b, n in pairs
+        if (b * vec <= shape.reduced or b == 64) and (b * n * vec <= 2 * shape.reduced or n == 1)
+    ]
+    return [make("cuda", "scan/rows", block=b, items=n, vec=vec) for b, n in useful or [(64, 1)]]

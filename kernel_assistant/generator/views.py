@@ -1,0 +1,286 @@
+"""Operators that only rename positions: views, slices, flips, and the concatenation that makes a scan exclusive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kernel_assistant.generator.context import Context, broadcast, dim_size, regroup
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import (
+    Axes,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Reduce,
+    Scan,
+    Value,
+    resolve,
+    resolve_index,
+)
+from kernel_assistant.generator.sizes import Size, add, mul, parse_size
+from kernel_assistant.records.graph import Operand
+
+Lowering = Callable[[Context], Value | tuple[Value, ...]]
+
+
+def dimension(context: Context, operand: Operand, rank: int) -> int:
+    """A dimension number as 0 … rank-1."""
+    if not isinstance(operand, int):
+        raise Unsupported(f"{context.node.op}: dimension {operand!r}")
+    return operand % max(rank, 1)
+
+
+def _same(context: Context) -> Value:
+    value = context.value(context.node.args[0])
+    return context.result(value.expr, value.dims)
+
+
+def _dropout(context: Context) -> Value:
+    if context.argument(2, "train", False):
+        raise Unsupported("dropout in training mode")
+    return _same(context)
+
+
+def _view(context: Context) -> Value:
+    value = context.value(context.node.args[0])
+    shape = tuple(parse_size(size) for size in context.node.spec.shape)
+    return context.result(value.expr, regroup(value.dims, shape))
+
+
+def _expand(context: Context) -> Value:
+    value = context.value(context.node.args[0])
+    missing = len(context.node.spec.shape) - len(value.dims)
+    return context.result(value.expr, (*((),) * missing, *value.dims))
+
+
+def _permute(order: Callable[[Context, int], list[int]]) -> Lowering:
+    def lower(context: Context) -> Value:
+        value = context.value(context.node.args[0])
+        return context.result(value.expr, tuple(value.dims[place] for place in order(context, len(value.dims))))
+
+    return lower
+
+
+def _swapped(context: Context, rank: int) -> list[int]:
+    places = list(range(rank))
+    if context.node.op == "t":
+        return places[::-1]
+    first, second = (dimension(context, context.node.args[place], rank) for place in (1, 2))
+    places[first], places[second] = second, first
+    return places
+
+
+def _ordered(context: Context, rank: int) -> list[int]:
+    places = context.node.args[1]
+    return [dimension(context, place, rank) for place in places] if isinstance(places, list) else []
+
+
+def move(expr: Expr, axis: Axis, new: Axis | None, step: Size, offset: Size) -> Expr:
+    """`expr` read at `step * new + offset` along `axis`; `new` None fixes the position."""
+    old = resolve((axis,))
+    if len(old) != 1:
+        raise Unsupported("a slice of a joined dimension")
+    return _Move(old[0], new, step, offset).walk(expr)
+
+
+class _Move:
+    def __init__(self, axis: Axis, new: Axis | None, step: Size, offset: Size) -> None:
+        self.axis, self.new, self.step, self.offset = axis, new, step, offset
+        self.done: dict[int, Expr] = {}
+
+    def walk(self, expr: Expr) -> Expr:
+        if id(expr) not in self.done:
+            self.done[id(expr)] = self._rebuild(expr)
+        return self.done[id(expr)]
+
+    def _rebuild(self, expr: Expr) -> Expr:
+        if isinstance(expr, Load):
+            return self._load(expr)
+        if isinstance(expr, Op):
+            return replace(expr, args=tuple(self.walk(child) for child in expr.args))
+        if isinstance(expr, Reduce):
+            return expr if self.axis in resolve(expr.axes) else self._reduce(expr)
+        if isinstance(expr, Scan):
+            if resolve((expr.axis,)) == (self.axis,):
+                raise Unsupported("a slice of a scan along its own dimension")
+            return replace(expr, arg=self.walk(expr.arg))
+        return expr
+
+    def _load(self, load: Load) -> Expr:
+        index = resolve_index(load.index)
+        coefficient = index.pop(self.axis, 0)
+        if coefficient != 0 and self.new is not None:
+            index[self.new] = mul(coefficient, self.step)
+        return replace(load, index=index, offset=add(load.offset, mul(coefficient, self.offset)))
+
+    def _reduce(self, reduce: Reduce) -> Expr:
+        joint = reduce.joint
+        if joint is not None:
+            first = self.walk(joint[2])
+            assert isinstance(first, Reduce)
+            joint = (joint[0], self.walk(joint[1]), first)
+        return replace(reduce, arg=self.walk(reduce.arg), joint=joint)
+
+
+def _replaced(value: Value, place: int, axes: Axes | None) -> tuple[Axes, ...]:
+    return (*value.dims[:place], *(() if axes is None else (axes,)), *value.dims[place + 1 :])
+
+
+def _only_axis(context: Context, value: Value, place: int) -> Axis | None:
+    axes = resolve(value.dims[place])
+    if len(axes) > 1:
+        raise Unsupported(f"{context.node.op} of a joined dimension")
+    return axes[0] if axes else None
+
+
+def _shifted(context: Context, value: Value, place: int, size: Size, step: int, offset: Size) -> Value:
+    axis = _only_axis(context, value, place)
+    if axis is None or (size == axis.size and step == 1 and offset == 0):
+        return context.result(value.expr, value.dims)
+    new = None if size == 1 else Axis(size)
+    expr = move(value.expr, axis, new, step, offset)
+    return context.result(expr, _replaced(value, place, () if new is None else (new,)))
+
+
+def _slice(context: Context) -> Value:
+    value = context.value(context.node.args[0])
+    place = dimension(context, context.argument(1, "dim", 0), len(value.dims))
+    start, step = context.argument(2, "start", 0) or 0, context.argument(4, "step", 1)
+    if not isinstance(start, int | str) or not isinstance(step, int):
+        raise Unsupported(f"slice from {start!r} by {step!r}")
+    whole, offset = dim_size(value.dims[place]), parse_size(str(start))
+    if isinstance(offset, int) and offset < 0:
+        offset = add(whole, offset)
+    found = _shifted(context, value, place, parse_size(context.node.spec.shape[place]), step, offset)
+    if offset == 0 and step == 1:
+        context.sliced[id(found.expr)] = (value, place)
+    return found
+
+
+def _select(context: Context) -> Value:
+    value = context.value(context.node.args[0])
+    place = dimension(context, context.node.args[1], len(value.dims))
+    offset = parse_size(str(context.node.args[2]))
+    if isinstance(offset, int) and offset < 0:
+        offset = add(dim_size(value.dims[place]), offset)
+    axis = _only_axis(context, value, place)
+    expr = value.expr if axis is None else move(value.expr, axis, None, 1, offset)
+    return context.result(expr, _replaced(value, place, None))
+
+
+def _flip(context: Context) -> Value:
+    value = context.value(context.node.args[0])
+    places = context.node.args[1]
+    for operand in places if isinstance(places, list) else [places]:
+        place = dimension(context, operand, len(value.dims))
+        axis = _only_axis(context, value, place)
+        if axis is None:
+            continue
+        new = Axis(axis.size)
+        expr = _flipped_scan(value.expr, axis, new) or move(value.expr, axis, new, -1, add(axis.size, -1))
+        value = context.result(expr, _replaced(value, place, (new,)))
+    return context.result(value.expr, value.dims)
+
+
+def _flipped_scan(expr: Expr, axis: Axis, new: Axis) -> Expr | None:
+    """A flip after a scan runs the scan the other way instead."""
+    if not isinstance(expr, Scan) or resolve((expr.axis,)) != (axis,):
+        return None
+    return replace(expr, arg=move(expr.arg, axis, new, -1, add(axis.size, -1)), axis=new, reverse=not expr.reverse)
+
+
+def _parts(context: Context) -> tuple[Value, ...]:
+    """split and chunk: each result is a slice; sizes come from the arguments."""
+    value = context.value(context.node.args[0])
+    place = dimension(context, context.argument(2, "dim", 0), len(value.dims))
+    whole, given = dim_size(value.dims[place]), context.node.args[1]
+    if not isinstance(whole, int):
+        raise Unsupported(f"{context.node.op} of a dimension of free size")
+    if isinstance(given, list):
+        sizes = [int(str(size)) for size in given]
+    elif isinstance(given, int):
+        each = -(-whole // given) if context.node.op.startswith(("chunk", "unsafe_chunk")) else given
+        sizes = [min(each, whole - start) for start in range(0, whole, each)]
+    else:
+        raise Unsupported(f"{context.node.op} by {given!r}")
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    return tuple(_shifted(context, value, place, size, 1, start) for size, start in zip(sizes, starts, strict=True))
+
+
+def _glu(context: Context) -> Value:
+    value = context.value(context.node.args[0])
+    place = dimension(context, context.argument(1, "dim", -1), len(value.dims))
+    half = parse_size(context.node.spec.shape[place])
+    left = _shifted(context, value, place, half, 1, 0)
+    right = _shifted(context, value, place, half, 1, half)
+    dims = broadcast(left.dims, right.dims)
+    return context.result(Op(left.expr.ctype, "{0} * ka_sigmoid({1})", (left.expr, right.expr)), dims)
+
+
+def _concatenate(context: Context) -> Value:
+    """`cat` of one constant and a scan of all but the last element: an exclusive scan. Others are not written."""
+    items = context.node.args[0]
+    values = [context.value(item) for item in items] if isinstance(items, list) else []
+    place = dimension(context, context.argument(1, "dim", 0), len(context.node.spec.shape))
+    if len(values) != 2 or not isinstance(values[1].expr, Scan) or not isinstance(values[0].expr, Const):
+        raise Unsupported("cat")
+    scan, neutral = values[1].expr, 1 if values[1].expr.kind == "prod" else 0
+    whole = context.sliced.get(id(scan.arg))
+    starts = values[0].expr.value == neutral and dim_size(values[0].dims[place]) == 1
+    if not starts or whole is None or whole[1] != place or scan.reverse or scan.exclusive:
+        raise Unsupported("cat that is not an exclusive scan")
+    base = whole[0]
+    axis = _only_axis(context, base, place)
+    if axis is None or parse_size(context.node.spec.shape[place]) != axis.size:
+        raise Unsupported("cat that is not an exclusive scan")
+    return context.result(replace(scan, arg=base.expr, axis=axis, exclusive=True), base.dims)
+
+
+def _arange(context: Context) -> Value:
+    numbers = [operand for operand in context.node.args if isinstance(operand, int | str)]
+    start = parse_size(str(numbers[0])) if len(numbers) > 1 else 0
+    step = numbers[2] if len(numbers) > 2 else context.node.kwargs.get("step", 1)
+    if not isinstance(step, int) or not context.node.spec.dtype.startswith("i"):
+        raise Unsupported("arange of fractions")
+    axis = Axis(parse_size(context.node.spec.shape[0]))
+    return context.result(Load("int64_t", "", "i64", {axis: step}, start), ((axis,),))
+
+
+def _getitem(context: Context) -> Value:
+    name, place = context.node.args
+    found = context.values[str(name)[1:]]
+    if not isinstance(found, tuple) or not isinstance(place, int) or place >= len(found):
+        raise Unsupported(f"result {place} of {name}")
+    return context.result(found[place].expr, found[place].dims)
+
+
+def _broadcast_tensors(context: Context) -> tuple[Value, ...]:
+    items = context.node.args[0]
+    values = [context.value(item) for item in items] if isinstance(items, list) else []
+    dims = broadcast(*(value.dims for value in values))
+    return tuple(Value(value.expr, dims, value.dtype) for value in values)
+
+
+VIEWS: dict[str, Lowering] = {
+    **dict.fromkeys(("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "identity"), _same),
+    **dict.fromkeys(("dropout", "feature_dropout", "native_dropout"), _dropout),
+    **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"), _view),
+    **dict.fromkeys(("view_as", "reshape_as", "view_copy"), _view),
+    **dict.fromkeys(("expand", "expand_as", "broadcast_to"), _expand),
+    **dict.fromkeys(("transpose", "t", "swapaxes"), _permute(_swapped)),
+    "permute": _permute(_ordered),
+    "slice": _slice,
+    "narrow": _slice,
+    "select": _select,
+    "flip": _flip,
+    **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk"), _parts),
+    "glu": _glu,
+    "cat": _concatenate,
+    "concat": _concatenate,
+    "arange": _arange,
+    "getitem": _getitem,
+    "broadcast_tensors": _broadcast_tensors,
+}

@@ -1,0 +1,86 @@
+"""What a search has to know of a nest at the base sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.cpu.common import costly
+from kernel_assistant.generator.cuda.group import make_layout
+from kernel_assistant.generator.expr import Axis
+from kernel_assistant.generator.nest import Nest, accesses
+from kernel_assistant.generator.passes import plan_passes
+from kernel_assistant.generator.sizes import size_value
+from kernel_assistant.records.graph import DTYPE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Base sizes of the loops and what moves along them.
+
+    `row_bytes`: bytes of one position of R (rows) over all loads along it; `written_bytes`: of all outputs; `vec`:
+    elements of a 16-byte access if the layout permits; `kept`: values that later passes read; `passes`: sweeps over R;
+    `costly`: some of the kept values are expensive to have again; `static`: R is no free dimension; `shifted`: rows
+    begin unaligned.
+    """
+
+    family: str
+    outer: int
+    reduced: int
+    inner: int
+    row_bytes: int
+    written_bytes: int
+    vec: int
+    kept: int
+    passes: int
+    costly: bool
+    static: bool
+    shifted: bool
+    reverse: bool
+
+
+def measure(nest: Nest, dims: dict[str, int]) -> Shape:
+    def value(axes: list[Axis]) -> int:
+        return size_value(nest.size(axes), dims)
+
+    # Positions are never kept: they have no buffer.
+    plan = plan_passes(nest, lambda expr: getattr(expr, "buffer", "x") != "")
+    vec, shifted = _vector(nest)
+    outer, reduced, inner = value(nest.outer), value(nest.reduced), value(nest.inner)
+    along = [
+        access for access in accesses(nest) if access.buffer and any(axis in access.index for axis in nest.reduced)
+    ]
+    written = 0
+    for access, output in nest.stores:
+        axes = [*nest.outer, *nest.reduced, *nest.inner]
+        count = value([axis for axis in axes if axis in access.index])
+        written += count * DTYPE_BYTES[output.spec.dtype]
+    return Shape(
+        family=nest.family,
+        outer=outer,
+        reduced=reduced,
+        inner=inner,
+        row_bytes=sum(DTYPE_BYTES[a.dtype] for a in along if not a.buffer.startswith("out")),
+        written_bytes=written,
+        vec=vec,
+        kept=len(plan.kept),
+        passes=len(plan.passes),
+        costly=bool(plan_passes(nest, costly).kept),
+        static=isinstance(nest.size(nest.reduced), int),
+        shifted=shifted,
+        reverse=any(scan.reverse for scan in nest.scans),
+    )
+
+
+def _vector(nest: Nest) -> tuple[int, bool]:
+    """Elements of a vector access of at most 16 bytes of the widest type, and whether rows begin unaligned."""
+    moved = [DTYPE_BYTES[access.dtype] for access in accesses(nest) if access.buffer and access.index]
+    vec = min(8, 16 // max(moved, default=4))
+    rows = bool(nest.reduced) and not nest.inner
+    axes = nest.reduced if rows else nest.inner
+    outer = nest.outer if rows else [*nest.outer, *nest.reduced]
+    while vec > 1:
+        layout = make_layout(nest, axes, outer, vec, 0, shiftable=rows)
+        if layout.vector:
+            return vec, layout.shift is not None
+        vec //= 2
+    return 1, False

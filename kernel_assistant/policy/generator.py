@@ -1,0 +1,115 @@
+"""GeneratorPolicy: plays the generator's schedules, one safe candidate first, then batches around the best measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ladders import LADDERS
+from kernel_assistant.generator.schedule import Schedule, read_schedule
+from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.support import Family, classify
+from kernel_assistant.policy.base import EpisodeView, Move
+from kernel_assistant.records import OpGraph
+
+#: Candidates of one turn, of one episode.
+BATCH = {"cpu": 3, "cuda": 14}
+MOST = {"cpu": 16, "cuda": 64}
+#: At this share of the roofline there is nothing left to find.
+ROOFLINE_REACHED = 0.97
+#: Differences below this do not count as an effect of a parameter.
+NO_EFFECT = 0.01
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One evaluated schedule; `ms` is None where it failed."""
+
+    schedule: Schedule
+    ms: float | None
+    roofline: float
+
+
+class GeneratorPolicy:
+    """Successive refinement; a pure function of the view."""
+
+    name = "generator"
+
+    def supports(self, graph: OpGraph, target: str) -> str | None:
+        """None, or the one-line reason why the generator cannot write this graph."""
+        found = classify(graph, target)
+        return None if isinstance(found, Family) else str(found)
+
+    def step(self, view: EpisodeView) -> Move:
+        """The next batch, or `finished`."""
+        tried = _tried(view)
+        first = initial(view.graph, view.target, view.device)
+        if not tried:
+            return _move(view, "a safe first schedule", first[:1])
+        best = min((item for item in tried if item.ms is not None), key=lambda item: item.ms or 0.0, default=None)
+        if best is not None and best.roofline >= ROOFLINE_REACHED:
+            return Move(message=f"{best.schedule.text()} reaches {best.roofline:.0%} of the roofline", finished=True)
+        left = MOST[view.target] - len(tried)
+        batch = _next(view, first, tried, best)[: min(left, BATCH[view.target])]
+        if not batch:
+            return Move(message=f"nothing left to try after {len(tried)} schedules", finished=True)
+        return _move(view, _reason(best), batch)
+
+
+def _tried(view: EpisodeView) -> list[Tried]:
+    """What earlier steps measured, in order."""
+    found = []
+    for step in view.steps:
+        for candidate, evaluation in zip(step.candidates, step.evaluations, strict=True):
+            schedule = read_schedule(candidate.plan.target, candidate.plan.schedule)
+            timing = evaluation.timing if evaluation.correct else None
+            found.append(Tried(schedule, timing.candidate_ms if timing else None, timing.roofline if timing else 0.0))
+    return found
+
+
+def _next(view: EpisodeView, first: list[Schedule], tried: list[Tried], best: Tried | None) -> list[Schedule]:
+    """Untried schedules: the rest of the first list, then the neighbours of the best and of what comes close to it."""
+    seen = {item.schedule for item in tried}
+    waiting = [schedule for schedule in first if schedule not in seen]
+    if waiting or best is None:
+        return waiting
+    leave = without_effect(tried, view.target)
+    near = sorted(
+        (item for item in tried if item.ms and best.ms and item.ms <= 1.02 * best.ms), key=lambda item: item.ms or 0.0
+    )
+    for item in near[:3]:
+        around = neighbours(view.graph, item.schedule, view.device, leave)
+        fresh = [schedule for schedule in around if schedule not in seen]
+        if fresh:
+            return fresh
+    return []
+
+
+def without_effect(tried: list[Tried], target: str) -> frozenset[str]:
+    """Parameters that changed nothing in at least two pairs of schedules that differ in them alone."""
+    names = {name for ladders in LADDERS[target].values() for name in ladders}
+    return frozenset(name for name in names if _no_effect(tried, name))
+
+
+def _no_effect(tried: list[Tried], name: str) -> bool:
+    groups: dict[tuple[str, tuple[tuple[str, int], ...]], list[float]] = {}
+    for item in tried:
+        params = dict(item.schedule.params)
+        if item.ms is None or name not in params:
+            continue
+        # `items` follows from the others, so it does not count as a difference.
+        rest = tuple((key, value) for key, value in item.schedule.params if key not in (name, "items"))
+        groups.setdefault((item.schedule.form, rest), []).append(item.ms)
+    pairs = [times for times in groups.values() if len(times) > 1]
+    return sum(len(times) - 1 for times in pairs) >= 2 and all(max(t) <= (1 + NO_EFFECT) * min(t) for t in pairs)
+
+
+def _reason(best: Tried | None) -> str:
+    if best is None or best.ms is None:
+        return "nothing has worked yet: other schedules"
+    share = f", {best.roofline:.0%} of the roofline" if best.roofline else ""
+    return f"best so far {best.schedule.text()} at {best.ms:.4g} ms{share}"
+
+
+def _move(view: EpisodeView, message: str, schedules: list[Schedule]) -> Move:
+    return Move(message=message, candidates=tuple(emit(view.graph, schedule) for schedule in schedules))

@@ -1,0 +1,310 @@
+// CPU side: half types, loads and stores, branch-free elementary functions that g++ vectorises, scans, streaming stores.
+// Errors of the float functions against exact values are at most about 2 units in the last place.
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#define KA_FN static inline __attribute__((always_inline, unused))
+
+struct ka_bf16 { uint16_t bits; };
+
+KA_FN float ka_as_float(int32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
+KA_FN int32_t ka_as_int(float x) { int32_t bits; memcpy(&bits, &x, 4); return bits; }
+
+KA_FN float ka_get(float x) { return x; }
+KA_FN double ka_get(double x) { return x; }
+KA_FN bool ka_get(bool x) { return x; }
+KA_FN int64_t ka_get(int64_t x) { return x; }
+KA_FN int64_t ka_get(int32_t x) { return x; }
+KA_FN int64_t ka_get(int16_t x) { return x; }
+KA_FN int64_t ka_get(int8_t x) { return x; }
+KA_FN int64_t ka_get(uint8_t x) { return x; }
+KA_FN float ka_get(ka_bf16 x) { return ka_as_float((int32_t)((uint32_t)x.bits << 16)); }
+#if defined(__FLT16_MAX__)
+KA_FN float ka_get(_Float16 x) { return (float)x; }
+KA_FN void ka_put(_Float16& to, float x) { to = (_Float16)x; }
+KA_FN float ka_round_f16(float x) { return (float)(_Float16)x; }
+#endif
+KA_FN void ka_put(float& to, float x) { to = x; }
+KA_FN void ka_put(double& to, double x) { to = x; }
+KA_FN void ka_put(bool& to, bool x) { to = x; }
+KA_FN void ka_put(int64_t& to, int64_t x) { to = x; }
+KA_FN void ka_put(int32_t& to, int64_t x) { to = (int32_t)x; }
+KA_FN void ka_put(int16_t& to, int64_t x) { to = (int16_t)x; }
+KA_FN void ka_put(int8_t& to, int64_t x) { to = (int8_t)x; }
+KA_FN void ka_put(uint8_t& to, int64_t x) { to = (uint8_t)x; }
+KA_FN void ka_put(ka_bf16& to, float x) {
+  const uint32_t bits = (uint32_t)ka_as_int(x);
+  const uint32_t even = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  to.bits = (uint16_t)(x != x ? 0x7fc0u : even);
+}
+KA_FN float ka_round_bf16(float x) { ka_bf16 y; ka_put(y, x); return ka_get(y); }
+
+KA_FN float ka_abs(float x) { return __builtin_fabsf(x); }
+KA_FN double ka_abs(double x) { return __builtin_fabs(x); }
+KA_FN float ka_sqrt(float x) { return __builtin_sqrtf(x); }
+KA_FN double ka_sqrt(double x) { return __builtin_sqrt(x); }
+KA_FN float ka_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+KA_FN double ka_rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
+KA_FN float ka_floor(float x) { return __builtin_floorf(x); }
+KA_FN double ka_floor(double x) { return __builtin_floor(x); }
+KA_FN float ka_ceil(float x) { return __builtin_ceilf(x); }
+KA_FN double ka_ceil(double x) { return __builtin_ceil(x); }
+KA_FN float ka_round(float x) { return __builtin_rintf(x); }
+KA_FN double ka_round(double x) { return __builtin_rint(x); }
+KA_FN float ka_trunc(float x) { return __builtin_truncf(x); }
+KA_FN double ka_trunc(double x) { return __builtin_trunc(x); }
+// A nan on either side wins, as in PyTorch.
+KA_FN float ka_max(float a, float b) { return (a > b) | (a != a) ? a : b; }
+KA_FN double ka_max(double a, double b) { return (a > b) | (a != a) ? a : b; }
+KA_FN float ka_min(float a, float b) { return (a < b) | (a != a) ? a : b; }
+KA_FN double ka_min(double a, double b) { return (a < b) | (a != a) ? a : b; }
+
+// 2^n·p without overflow on the way: n in [-150, 129].
+KA_FN float ka_scale(float p, int32_t n) {
+  const int32_t half = n >> 1;
+  return p * ka_as_float((half + 127) << 23) * ka_as_float((n - half + 127) << 23);
+}
+// e^r for |r| ≤ ln 2 / 2; coefficients: Chebyshev interpolation of (e^r - 1 - r) / r².
+KA_FN float ka_exp_core(float r) {
+  float p = 1.3926176e-3f;
+  p = p * r + 8.3631733e-3f;
+  p = p * r + 4.1666556e-2f;
+  p = p * r + 1.6666578e-1f;
+  p = p * r + 0.5f;
+  return p * (r * r) + r + 1.0f;
+}
+KA_FN float ka_exp(float x) {
+  const float y = x > 89.0f ? 89.0f : (x < -104.0f ? -104.0f : x);
+  const float n = __builtin_rintf(y * 1.44269504f);
+  const float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
+  return ka_scale(ka_exp_core(r), (int32_t)n);
+}
+KA_FN float ka_expm1(float x) {
+  float p = 2.4922436e-5f;
+  p = p * x + 1.9962176e-4f;
+  p = p * x + 1.3888738e-3f;
+  p = p * x + 8.3331820e-3f;
+  p = p * x + 4.1666668e-2f;
+  p = p * x + 1.6666667e-1f;
+  p = p * x + 0.5f;
+  const float near = p * (x * x) + x;
+  const float far = ka_exp(x) - 1.0f;
+  return (x < 0.5f) & (x > -0.5f) ? near : far;
+}
+// Mantissa in [√½, √2), series of log(1+m) after m - m²/2.
+KA_FN float ka_log(float x) {
+  const bool tiny = x < 1.17549435e-38f;
+  const int32_t bits = ka_as_int(tiny ? x * 8388608.0f : x);
+  const int32_t shifted = bits - 0x3f3504f3;
+  const float e = (float)(shifted >> 23) - (tiny ? 23.0f : 0.0f);
+  const float m = ka_as_float((shifted & 0x007fffff) + 0x3f3504f3) - 1.0f;
+  float p = 6.9716118e-2f;
+  p = p * m - 1.1479734e-1f;
+  p = p * m + 1.1685420e-1f;
+  p = p * m - 1.2425687e-1f;
+  p = p * m + 1.4249058e-1f;
+  p = p * m - 1.6667803e-1f;
+  p = p * m + 2.0000716e-1f;
+  p = p * m - 2.4999997e-1f;
+  p = p * m + 3.3333331e-1f;
+  const float z = m * m;
+  const float tail = p * m * z + e * -2.12194440e-4f - 0.5f * z;
+  const float y = m + tail + e * 0.693359375f;
+  const float edge = x == 0.0f ? -INFINITY : (x == INFINITY ? x : NAN);
+  return (x > 0.0f) & (x < INFINITY) ? y : edge;
+}
+KA_FN float ka_log1p(float x) {
+  const float u = 1.0f + x;
+  const float y = ka_log(u) * (x / (u - 1.0f));
+  return u == 1.0f ? x : (u == INFINITY ? u : y);
+}
+KA_FN float ka_tanh(float x) {
+  const float z = x * x;
+  float p = 2.2695018e-3f;
+  p = p * z - 8.3231870e-3f;
+  p = p * z + 2.1762503e-2f;
+  p = p * z - 5.3958461e-2f;
+  p = p * z + 1.3333300e-1f;
+  p = p * z - 3.3333334e-1f;
+  const float near = p * z * x + x;
+  const float a = ka_abs(x);
+  const float far = __builtin_copysignf(1.0f - 2.0f / (ka_exp(2.0f * a) + 1.0f), x);
+  return a < 0.625f ? near : far;
+}
+// |x| < 0.93: odd series; above: 1 - exp of a fit to log(1 - erf).
+KA_FN float ka_erf(float x) {
+  const float z = x * x;
+  float p = 8.3168794e-5f;
+  p = p * z - 8.1304449e-4f;
+  p = p * z + 5.1999893e-3f;
+  p = p * z - 2.6858997e-2f;
+  p = p * z + 1.1283689e-1f;
+  p = p * z - 3.7612632e-1f;
+  p = p * z + 1.2837917e-1f;
+  const float near = p * x + x;
+  const float a = ka_abs(x);
+  const float t = a > 4.0f ? 4.0f : a;
+  float q = -1.6430637e-6f;
+  q = q * t + 4.6163859e-5f;
+  q = q * t - 5.9758575e-4f;
+  q = q * t + 4.7626258e-3f;
+  q = q * t - 2.6427638e-2f;
+  q = q * t + 1.1008716e-1f;
+  q = q * t + 6.3182390e-1f;
+  q = q * t + 1.1302310f;
+  q = q * t - 3.1853965e-4f;
+  const float far = __builtin_copysignf(1.0f - ka_exp(-q), x);
+  return a < 0.93f ? near : (x != x ? x : far);
+}
+KA_FN float ka_sinh(float x) {
+  const float m = ka_expm1(ka_abs(x));
+  const float big = ka_exp(0.5f * ka_abs(x));
+  const float y = m > 1e30f ? 0.5f * big * big : 0.5f * (m + m / (m + 1.0f));
+  return __builtin_copysignf(y, x);
+}
+KA_FN float ka_cosh(float x) {
+  const float half = ka_exp(0.5f * ka_abs(x));
+  return 0.5f * half * half + 0.5f / half / half;
+}
+KA_FN float ka_log2(float x) { return ka_log(x) * 1.44269504f; }
+KA_FN float ka_log10(float x) { return ka_log(x) * 0.434294482f; }
+KA_FN float ka_exp2(float x) { return exp2f(x); }
+KA_FN float ka_pow(float x, float y) { return powf(x, y); }
+KA_FN float ka_sin(float x) { return sinf(x); }
+KA_FN float ka_cos(float x) { return cosf(x); }
+KA_FN float ka_tan(float x) { return tanf(x); }
+KA_FN float ka_asin(float x) { return asinf(x); }
+KA_FN float ka_acos(float x) { return acosf(x); }
+KA_FN float ka_atan(float x) { return atanf(x); }
+KA_FN float ka_atan2(float y, float x) { return atan2f(y, x); }
+KA_FN float ka_erfc(float x) { return erfcf(x); }
+KA_FN float ka_fmod(float x, float y) { return fmodf(x, y); }
+#define KA_LIBM(name) KA_FN double ka_##name(double x) { return name(x); }
+KA_LIBM(exp) KA_LIBM(exp2) KA_LIBM(expm1) KA_LIBM(log) KA_LIBM(log2) KA_LIBM(log10) KA_LIBM(log1p) KA_LIBM(sin)
+KA_LIBM(cos) KA_LIBM(tan) KA_LIBM(asin) KA_LIBM(acos) KA_LIBM(atan) KA_LIBM(sinh) KA_LIBM(cosh) KA_LIBM(tanh)
+KA_LIBM(erf) KA_LIBM(erfc)
+KA_FN double ka_pow(double x, double y) { return pow(x, y); }
+KA_FN double ka_fmod(double x, double y) { return fmod(x, y); }
+KA_FN double ka_atan2(double y, double x) { return atan2(y, x); }
+
+#include "ka_math.h"
+
+// Fold of the lanes of one chunk.
+template <int N, class T> KA_FN double ka_fold_sum(const T* lane) {
+  T part[N / 2];
+  for (int i = 0; i < N / 2; ++i) part[i] = lane[i] + lane[i + N / 2];
+  double total = 0;
+  for (int i = 0; i < N / 2; ++i) total += (double)part[i];
+  return total;
+}
+template <int N, class T> KA_FN int64_t ka_fold_count(const T* lane) {
+  int64_t total = 0;
+  for (int i = 0; i < N; ++i) total += (int64_t)lane[i];
+  return total;
+}
+template <int N, class T> KA_FN double ka_fold_prod(const T* lane) {
+  double total = 1;
+  for (int i = 0; i < N; ++i) total *= (double)lane[i];
+  return total;
+}
+template <int N, class T> KA_FN T ka_fold_max(const T* lane) {
+  T found = lane[0];
+  for (int i = 1; i < N; ++i) found = ka_max(found, lane[i]);
+  return found;
+}
+template <int N, class T> KA_FN T ka_fold_min(const T* lane) {
+  T found = lane[0];
+  for (int i = 1; i < N; ++i) found = ka_min(found, lane[i]);
+  return found;
+}
+
+// Copies without reading the destination into the cache.
+KA_FN void ka_stream(void* to, const void* from, int64_t bytes) {
+#if defined(__SSE2__)
+  char* d = (char*)to;
+  const char* s = (const char*)from;
+  int64_t head = (64 - ((intptr_t)d & 63)) & 63;
+  if (head > bytes) head = bytes;
+  memcpy(d, s, head);
+  int64_t i = head;
+#if defined(__AVX512F__)
+  for (; i + 64 <= bytes; i += 64) _mm512_stream_si512((__m512i*)(d + i), _mm512_loadu_si512((const void*)(s + i)));
+#else
+  for (; i + 16 <= bytes; i += 16) _mm_stream_si128((__m128i*)(d + i), _mm_loadu_si128((const __m128i*)(s + i)));
+#endif
+  memcpy(d + i, s + i, bytes - i);
+#else
+  memcpy(to, from, bytes);
+#endif
+}
+KA_FN void ka_stream_end() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+// Running sum or product of t[0…n) in place, going on from `carry` (double, so that long rows stay exact enough);
+// exclusive: each element gets what was before it.
+typedef float ka_v16 __attribute__((vector_size(64)));
+typedef int32_t ka_i16 __attribute__((vector_size(64)));
+template <int S> KA_FN ka_v16 ka_shift(ka_v16 x) {
+  const ka_v16 zero = {};
+  ka_i16 from;
+  for (int i = 0; i < 16; ++i) from[i] = i < S ? 16 : i - S;
+  return __builtin_shuffle(x, zero, from);
+}
+KA_FN void ka_scan_sum(float* t, int n, double& carry, bool exclusive) {
+  int i = 0;
+  for (; i + 16 <= n; i += 16) {
+    ka_v16 raw;
+    memcpy(&raw, t + i, 64);
+    ka_v16 x = raw + ka_shift<1>(raw);
+    x += ka_shift<2>(x);
+    x += ka_shift<4>(x);
+    x += ka_shift<8>(x);
+    const double next = carry + (double)x[15];
+    if (exclusive) x = ka_shift<1>(x);
+    const float high = (float)carry, low = (float)(carry - (double)high);
+    x = (x + low) + high;
+    memcpy(t + i, &x, 64);
+    carry = next;
+  }
+  for (; i < n; ++i) {
+    const double next = carry + (double)t[i];
+    t[i] = (float)(exclusive ? carry : next);
+    carry = next;
+  }
+}
+template <class T> KA_FN void ka_scan_sum(T* t, int n, double& carry, bool exclusive) {
+  for (int i = 0; i < n; ++i) {
+    const double next = carry + (double)t[i];
+    t[i] = (T)(exclusive ? carry : next);
+    carry = next;
+  }
+}
+KA_FN void ka_scan_sum(int64_t* t, int n, int64_t& carry, bool exclusive) {
+  for (int i = 0; i < n; ++i) {
+    const int64_t next = carry + t[i];
+    t[i] = exclusive ? carry : next;
+    carry = next;
+  }
+}
+template <class T> KA_FN void ka_scan_prod(T* t, int n, double& carry, bool exclusive) {
+  for (int i = 0; i < n; ++i) {
+    const double next = carry * (double)t[i];
+    t[i] = (T)(exclusive ? carry : next);
+    carry = next;
+  }
+}
+KA_FN void ka_scan_prod(int64_t* t, int n, int64_t& carry, bool exclusive) {
+  for (int i = 0; i < n; ++i) {
+    const int64_t next = carry * t[i];
+    t[i] = exclusive ? carry : next;
+    carry = next;
+  }
+}

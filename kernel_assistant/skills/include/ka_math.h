@@ -1,0 +1,65 @@
+// Activations and small functions over float and double, the same for both targets. The target's header comes first:
+// it defines KA_FN and ka_exp, ka_log, ka_log1p, ka_expm1, ka_tanh, ka_erf, ka_sqrt, ka_rsqrt, ka_abs, ka_floor.
+#pragma once
+#include <math.h>
+
+template <class T> KA_FN T ka_square(T x) { return x * x; }
+template <class T> KA_FN T ka_sign(T x) { return x > T(0) ? T(1) : (x < T(0) ? T(-1) : (x == T(0) ? T(0) : x)); }
+template <class T> KA_FN T ka_sgn(T x) { return ka_sign(x); }
+KA_FN bool ka_max(bool a, bool b) { return a | b; }
+KA_FN bool ka_min(bool a, bool b) { return a & b; }
+KA_FN int64_t ka_max(int64_t a, int64_t b) { return a > b ? a : b; }
+KA_FN int64_t ka_min(int64_t a, int64_t b) { return a < b ? a : b; }
+KA_FN int64_t ka_abs(int64_t x) { return x < 0 ? -x : x; }
+KA_FN int64_t ka_fmod(int64_t a, int64_t b) { return a % b; }
+KA_FN int64_t ka_remainder(int64_t a, int64_t b) { const int64_t r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
+KA_FN int64_t ka_floor_divide(int64_t a, int64_t b) { const int64_t q = a / b; return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q; }
+KA_FN int64_t ka_pow(int64_t a, int64_t n) {
+  int64_t p = 1;
+  for (; n > 0; n >>= 1, a *= a) p = n & 1 ? p * a : p;
+  return p;
+}
+KA_FN int64_t ka_clamp(int64_t x, int64_t low, int64_t high) { return ka_min(ka_max(x, low), high); }
+KA_FN float ka_clamp(float x, float low, float high) { return ka_min(ka_max(x, low), high); }
+KA_FN double ka_clamp(double x, double low, double high) { return ka_min(ka_max(x, low), high); }
+template <class T> KA_FN T ka_relu(T x) { return x < T(0) ? T(0) : x; }
+template <class T> KA_FN T ka_relu6(T x) { return ka_clamp(x, T(0), T(6)); }
+template <class T> KA_FN T ka_leaky_relu(T x, T slope) { return x > T(0) ? x : x * slope; }
+template <class T> KA_FN T ka_sigmoid(T x) { return T(1) / (T(1) + ka_exp(-x)); }
+template <class T> KA_FN T ka_silu(T x) { return x / (T(1) + ka_exp(-x)); }
+template <class T> KA_FN T ka_elu(T x, T alpha, T scale, T input_scale) {
+  return x > T(0) ? x * scale : alpha * scale * ka_expm1(x * input_scale);
+}
+template <class T> KA_FN T ka_celu(T x, T alpha) { return x > T(0) ? x : alpha * ka_expm1(x / alpha); }
+template <class T> KA_FN T ka_selu(T x) {
+  return ka_elu(x, T(1.6732632423543772848170429916717), T(1.0507009873554804934193349852946), T(1));
+}
+template <class T> KA_FN T ka_softplus(T x, T beta, T threshold) {
+  return x * beta > threshold ? x : ka_log1p(ka_exp(x * beta)) / beta;
+}
+template <class T> KA_FN T ka_mish(T x) { return x * ka_tanh(ka_log1p(ka_exp(-ka_abs(x))) + (x > T(0) ? x : T(0))); }
+template <class T> KA_FN T ka_log_sigmoid(T x) { return (x < T(0) ? x : T(0)) - ka_log1p(ka_exp(-ka_abs(x))); }
+template <class T> KA_FN T ka_hardsigmoid(T x) { return ka_clamp(x + T(3), T(0), T(6)) / T(6); }
+template <class T> KA_FN T ka_hardswish(T x) { return x * ka_clamp(x + T(3), T(0), T(6)) / T(6); }
+template <class T> KA_FN T ka_softshrink(T x, T lambd) { return x > lambd ? x - lambd : (x < -lambd ? x + lambd : x * T(0)); }
+template <class T> KA_FN T ka_gelu(T x) { return x * T(0.5) * (T(1) + ka_erf(x * T(0.70710678118654752440))); }
+template <class T> KA_FN T ka_gelu_tanh(T x) {
+  return T(0.5) * x * (T(1) + ka_tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+}
+template <class T> KA_FN T ka_lerp(T a, T b, T weight) {
+  return ka_abs(weight) < T(0.5) ? a + weight * (b - a) : b - (b - a) * (T(1) - weight);
+}
+template <class T> KA_FN T ka_remainder(T a, T b) {
+  const T r = ka_fmod(a, b);
+  return r != T(0) && (r < T(0)) != (b < T(0)) ? r + b : r;
+}
+template <class T> KA_FN T ka_floor_divide(T a, T b) {
+  if (b == T(0)) return a / b;
+  T whole = (a - ka_remainder(a, b)) / b;
+  const T low = ka_floor(whole);
+  return whole - low > T(0.5) ? low + T(1) : low;
+}
+template <class T> KA_FN T ka_nan_to_num(T x, T nan, T high, T low) {
+  return x != x ? nan : (x == T(INFINITY) ? high : (x == T(-INFINITY) ? low : x));
+}
+template <class T> KA_FN T ka_frac(T x) { return x - ka_trunc(x); }
