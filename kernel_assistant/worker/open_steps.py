@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from . import task_checks as checks
 from .applied.attributes import module_attributes
+from .applied.binaries import instruction_flags
 from .applied.calls import describe_arguments, describe_result
 from .export import Free, Traced, default_free, export_program, read_program, trace
 from .graph_writer import is_contiguous
@@ -168,6 +169,7 @@ def static_facts(model: torch.nn.Module, call: Call, outputs: Sequence[torch.Ten
         "attributes": module_attributes(model),
         "inputs": traced.input_specs,
         "call": describe_arguments(*call, [f"x{index}" for index in range(len(traced.input_specs))]),
+        "cpu_flags": instruction_flags(),
         "versions": {"torch": torch.__version__, "cuda": torch.version.cuda or ""},
     }
 

@@ -113,6 +113,103 @@ def processor_flags() -> set[str]:
     return _flags[0]
 
 
+def instruction_flags() -> list[str]:
+    """Those flags that `-march=native` lets a compiler use for computing."""
+    return sorted(flag for flag in processor_flags() if flag.startswith(_INSTRUCTIONS))
+
+
+_INSTRUCTIONS: tuple[str, ...] = (
+    *("abm", "adx", "amx", "asimd", "avx", "bmi", "f16c", "fma", "gfni", "movbe", "popcnt"),
+    *("sha", "sse", "ssse", "sve", "vaes", "vpclmul"),
+)
+_flags: list[str]) -> None:
+        self.folder = folder
+        self.cpu_flags = set(cpu_flags)
+        self._suffix = ".cubin" if target == "cuda" else ".so"
+        self._modules: dict[int, CpuModule | CudaModule] = {}
+
+    def module(self, device: torch.device) -> CpuModule | CudaModule:
+        """The loaded binary for `device`. Raises OSError where none fits or it cannot be loaded."""
+        index = device.index if device.index is not None else 0
+        with _lock:
+            if index not in self._modules:
+                self._modules[index] = self._load(device)
+            return self._modules[index]
+
+    def is_loaded(self, device: torch.device) -> bool:
+        return (device.index or 0) in self._modules
+
+    def _load(self, device: torch.device) -> CpuModule | CudaModule:
+        path = os.path.join(self.folder, f"kernels.{self._pick(device)}{self._suffix}")
+        if device.type == "cpu":
+            return CpuModule(_path_of_its_own(path))
+        with open(path, "rb") as image:
+            return CudaModule(driver(device.index), image.read())
+
+    def _pick(self, device: torch.device) -> str:
+        names = sorted(os.listdir(self.folder), reverse=True)
+        archs = [n[len("kernels.") : -len(self._suffix)] for n in names if re.fullmatch(r"kernels\..+", n)]
+        archs = [arch for arch, name in zip(archs, names, strict=False) if f"kernels.{arch}{self._suffix}" in names]
+        fits = [arch for arch in archs if self._runs(arch, device)]
+        if not fits:
+            raise NoBinary(f"no binary for {describe(device)}, only for {', '.join(archs) or 'nothing'}")
+        return max(fits, key=_rank)
+
+    def _runs(self, arch: str, device: torch.device) -> bool:
+        if device.type == "cuda":
+            return _cubin_runs(arch, torch.cuda.get_device_capability(device))
+        if arch not in LEVELS:
+            return arch == platform.machine()
+        return platform.machine() in ("x86_64", "AMD64") and LEVELS[arch] | self.cpu_flags <= processor_flags()
+
+
+def _path_of_its_own(path: str) -> str:
+    """A path under which the dynamic linker has no other library: it gives out the one that it has under a path, not
+    a newer one that was put there. The descriptor stays open so that its path stays taken."""
+    status = os.stat(path)
+    identity = (status.st_ino, status.st_mtime_ns)
+    if _opened.setdefault(path, identity) == identity:
+        return path
+    return f"/proc/self/fd/{os.open(path, os.O_RDONLY | os.O_CLOEXEC)}"
+
+
+def driver(index: int) -> Driver:
+    """The driver with the primary context of a device, made current on this thread; torch uses the same context.
+
+    Call it with the device current in torch, or torch's current device changes.
+    """
+    if index not in _drivers:
+        _drivers[index] = Driver(index)
+    _drivers[index].make_current()
+    return _drivers[index]
+
+
+def describe(device: torch.device) -> str:
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        return f"sm_{major}{minor} ({torch.cuda.get_device_name(device)})"
+    return f"this {platform.machine()} processor"
+
+
+def processor_flags() -> set[str]:
+    """Feature flags of the first processor as Linux names them; empty where they cannot be read."""
+    if not _flags:
+        try:
+            with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+                found = next((line for line in lines if line.startswith(("flags", "Features"))), ":")
+        except OSError:
+            found = ":"
+        _flags.append(set(found.partition(":")[2].split()))
+    return _flags[0]
+
+
+def instruction_flags() -> list[str]:
+    """Those flags that `-march=native` lets a compiler use for computing."""
+    return sorted(flag for flag in processor_flags() if flag.startswith(_INSTRUCTIONS))
+
+
+_INSTRUCTIONS = ("abm", "adx", "amx", "asimd", "avx", "bmi", "f16c", "fma", "gfni", "movbe", "popcnt", "sha", "sse")
+_INSTRUCTIONS += ("ssse", "sve", "vaes", "vpclmul")
 _flags: list[set[str]] = []
 
 
