@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kernel_assistant.environment.diagnostics import compiler_diagnostics, kernel_resources
 from kernel_assistant.environment.header import plan_header
-from kernel_assistant.errors import Cancelled
+from kernel_assistant.errors import Cancelled, StoreError
 from kernel_assistant.records import Candidate, Diagnostic, KernelResources
 from kernel_assistant.records.codec import encode, from_builtins, to_builtins
 from kernel_assistant.sandbox.contract import Limits, Sandbox, SandboxSpec
@@ -51,10 +51,15 @@ class Compiler:
         self._cache = cache_dir / "builds"
 
     def build(self, candidate: Candidate) -> Binary | CompileFailure:
-        """The binary of a candidate, from the cache if it was built before."""
+        """The binary of a candidate, from the cache if it was built before. Raises StoreError where a disk is full."""
         files = {**candidate.sources, "plan.h": plan_header(candidate.plan)}
         key = self._key(files)
-        return self._load(key) or self._compile(files, key)
+        try:
+            return self._load(key) or self._compile(files, key)
+        except OSError as error:
+            raise StoreError(
+                f"a build could not be kept: {error}", f"make room in {self._cache} and {tempfile.gettempdir()}"
+            ) from error
 
     @property
     def binary_name(self) -> str:

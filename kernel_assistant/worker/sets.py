@@ -46,6 +46,7 @@ class Sets:
             for offset, tensor in zip(constant_offsets, constants.values(), strict=True)
         ]
         self._places: list[dict[str, list[Any]]] = []
+        self._scales = [[1.0] * len(first) for _ in range(count)]
         self.inputs: list[list[torch.Tensor]] = []
         self.outputs: list[list[torch.Tensor]] = []
         shared = {name: ["inputs", at] for name, at in zip(self._constant_names, constant_offsets, strict=True)}
@@ -70,15 +71,19 @@ class Sets:
         """Copy parameter and buffer values into the arena."""
         for view, value in zip(self._constants, constants.values(), strict=True):
             view.copy_(value)
+        self._settle()
 
     def write(self, index: int, tensors: list[torch.Tensor]) -> None:
         """Copy input values into one set."""
+        self._scales[index] = [1.0] * len(tensors)
         for view, value in zip(self.inputs[index], tensors, strict=True):
             view.copy_(value)
+        self._settle()
 
     def poison(self, byte: int) -> None:
         """Fill all outputs and red zones, so that an element that is not written is seen."""
         self.writable.bytes.fill_(byte)
+        self._settle()
 
     def stray_write(self, byte: int) -> bool:
         """Whether a red zone of the writable arena was written since `poison(byte)`."""
@@ -96,14 +101,41 @@ class Sets:
         """New values at every address, beginning at set `first`: sets trade places, values move within the tensors.
 
         Tensors with a free leading dimension roll along it (integer inputs stay valid, samples stay whole); other
-        floating tensors roll as flat data; the rest trade places only.
+        floating tensors roll as flat data; floating ones are scaled by a factor of their own, so that no row of them
+        has been seen before; integers trade places only.
         """
         shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
+        order = [*range(first, self.count), *range(first)]
         for position, leading in enumerate(free):
-            column = [row[position] for row in [*self.inputs[first:], *self.inputs[:first]]]
-            held = column[0].clone()
-            for target, source in zip(column, [*column[1:], held], strict=True):
-                target.copy_(_moved(source, shift, leading))
+            held, held_scale = self.inputs[first][position].clone(), self._scales[first][position]
+            for target, source in zip(order, [*order[1:], None], strict=True):
+                value, scale = held, held_scale
+                if source is not None:
+                    value, scale = self.inputs[source][position], self._scales[source][position]
+                self._put(target, position, _moved(value, shift, leading), scale, generator)
+        self._settle()
+
+    def change(self, indices: list[int], generator: torch.Generator, free: list[bool]) -> None:
+        """New values in some of the sets, each from what it held."""
+        shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
+        for index in indices:
+            for position, leading in enumerate(free):
+                value = _moved(self.inputs[index][position], shift, leading)
+                self._put(index, position, value, self._scales[index][position], generator)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait until what was written is there: the reader is another process, which no stream orders after us."""
+        if self.writable.bytes.is_cuda:
+            torch.cuda.synchronize(self.writable.bytes.device)
+
+    def _put(self, index: int, position: int, value: torch.Tensor, scale: float, generator: torch.Generator) -> None:
+        """Write `value`, which carries `scale`, with a new scale between 0.75 and 1."""
+        if value.dtype.is_floating_point:
+            fresh = 0.75 + 0.25 * float(torch.rand(1, generator=generator))
+            value, scale = value * (fresh / scale), fresh
+        self.inputs[index][position].copy_(value)
+        self._scales[index][position] = scale
 
     def bind(self, runner: RunnerClient) -> dict[str, Any]:
         """Map both arenas into the runner and bind all sets."""
