@@ -55,8 +55,9 @@ def trace(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
         # Whatever stops the export with free sizes (also the user's own checks of sizes), fixed ones may go through;
         # if they do not, that second failure is the one to tell.
         with contextlib.suppress(Exception):
-            return _trace_once(model, args, kwargs, free)
-    return _trace_once(model, args, kwargs, [frozenset()] * len(free))
+            return read_program(export_program(model, args, kwargs, free), args, kwargs)
+    static = [frozenset[int]()] * len(free)
+    return read_program(export_program(model, args, kwargs, static), args, kwargs)
 
 
 def default_free(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Free:
@@ -65,7 +66,10 @@ def default_free(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Free:
     return [frozenset({0} if tensor.dim() and tensor.shape[0] > 1 else ()) for tensor in tensors]
 
 
-def _trace_once(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Free) -> Traced:
+def export_program(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Free
+) -> ExportedProgram:
+    """The module as torch.export sees it, with in-place operators still in it. Nothing is computed or allocated."""
     # New tensor objects over the same memory: one tensor given twice would be one input of the program.
     args, kwargs = pytree.tree_map(_alias, (args, kwargs))
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -77,7 +81,14 @@ def _trace_once(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str,
     dynamic = shapes.dynamic_shapes(model, args, kwargs) if any(free) else None
     # With gradients on, a module that switches them off inside would be exported as nested regions.
     with user_streams(), _silence(), torch.no_grad():
-        program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
+        return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
+
+
+def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    """The graph of a program, without in-place operators. torch 2.9 dies here of a module that writes to its inputs
+    through `.data`, so the module's behaviour is checked first."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    with _silence(), torch.no_grad():
         program = program.run_decompositions({})
     writer = GraphWriter(program, tensors)
     graph = writer.write()

@@ -15,26 +15,10 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Node
 
 from .inputs import DTYPES
+from .operators import is_identity, is_random, op_name, without_defaults
 from .symbols import InexpressibleError, Symbols, solve_dims
 from .worker_errors import TaskError
 
-_IDENTITY = {
-    "aten.alias.default",
-    "aten.detach.default",
-    "aten.detach_.default",
-    "aten.clone.default",
-    "aten.contiguous.default",
-    "aten.lift_fresh.default",
-    "aten.lift_fresh_copy.default",
-    "aten._to_copy.default",
-    "aten.to.dtype",
-    "aten.to.device",
-    "aten.to.dtype_layout",
-    "aten.expand.default",
-    "aten.view.default",
-    "aten.reshape.default",
-}
-_DROPOUT = {"aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
 
@@ -130,19 +114,20 @@ class GraphWriter:
         return found
 
     def _write_node(self, node: Node, nodes: list[dict[str, Any]]) -> None:
-        if _is_identity(node):
+        if is_identity(node):
             self._names[node] = self._name(node.args[0])
             return
-        args = [self._operand(argument) for argument in node.args]
-        kwargs = {key: self._operand(value) for key, value in node.kwargs.items() if not self._is_default(key, value)}
+        positional, named = without_defaults(node)
+        args = [self._operand(argument) for argument in positional]
+        kwargs = {key: self._operand(value) for key, value in named.items() if not self._is_layout(key, value)}
         # Equal calls are one value: nothing in an exported graph is changed in place.
-        call = repr((_op_name(node.target), args, sorted(kwargs.items())))
-        if call in self._calls and not _is_random(node):
+        call = repr((op_name(node.target), args, sorted(kwargs.items())))
+        if call in self._calls and not is_random(node):
             self._names[node] = self._calls[call]
             return
         name = self._names[node] = self._calls[call] = f"n{len(nodes)}"
         spec = self._spec(_first(node.meta["val"]))
-        nodes.append({"name": name, "op": _op_name(node.target), "args": args, "kwargs": kwargs, "spec": spec})
+        nodes.append({"name": name, "op": op_name(node.target), "args": args, "kwargs": kwargs, "spec": spec})
 
     def _name(self, node: Any) -> str:
         """Name of a value; a parameter or buffer gets its name when it is first asked for."""
@@ -188,8 +173,8 @@ class GraphWriter:
             return str(value).removeprefix("torch.")
         raise InexpressibleError(f"an operand of type {type(value).__name__}")
 
-    def _is_default(self, key: str, value: Any) -> bool:
-        """Keywords that say nothing: the device all tensors are on, and layouts, which are in the specs."""
+    def _is_layout(self, key: str, value: Any) -> bool:
+        """Keywords that say nothing new: the device all tensors are on, and layouts, which are in the specs."""
         if key in ("pin_memory", "layout", "non_blocking") or value is None:
             return True
         if key == "memory_format":
@@ -248,35 +233,6 @@ def _live(outputs: list[Node]) -> set[Node]:
 
 def _is_symbolic(node: Node) -> bool:
     return node.op == "call_function" and isinstance(node.meta.get("val"), _SYMBOLIC)
-
-
-def _is_identity(node: Node) -> bool:
-    """True for an operator whose result is its first operand: same dtype, sizes and strides, by definition or here."""
-    target = str(node.target)
-    if target in _DROPOUT:
-        return not node.args[2]
-    if target not in _IDENTITY or not isinstance(node.args[0], Node):
-        return False
-    value, source = node.meta["val"], node.args[0].meta["val"]
-    same = (value.dtype, value.device) == (source.dtype, source.device)
-    return same and _text(value.shape) == _text(source.shape) and _text(value.stride()) == _text(source.stride())
-
-
-def _is_random(node: Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def _text(sizes: Sequence[Any]) -> list[str]:
-    return [str(size) for size in sizes]
-
-
-def _op_name(target: Any) -> str:
-    """`aten.add.Tensor` → `add.Tensor`; `getitem` for picking one of several results."""
-    if isinstance(target, torch._ops.OpOverload):
-        return str(target).removeprefix("aten.").removesuffix(".default")
-    if getattr(target, "__name__", "") == "getitem":
-        return "getitem"
-    raise InexpressibleError(f"{getattr(target, '__name__', target)} is not an operator that a graph can hold")
 
 
 def _first(value: Any) -> Any:

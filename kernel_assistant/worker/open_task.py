@@ -143,7 +143,7 @@ class OpenTask:
 
     def _call64(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:
         held = self.facts["parameter_bytes"] + sum(tensor.nbytes for tensor in self.flatten(args, kwargs))
-        require_bytes(2 * held + 2 * checks.largest_value_bytes(self.traced), self.device, "a float64 run")
+        require_bytes(2 * held + 2 * checks.largest_value_bytes(self.traced.program), self.device, "a float64 run")
         with float64_arithmetic():
             args, kwargs = upcast((args, kwargs))
             return steps.run_forward(self.float64_model(), args, kwargs, self.task["path"])
@@ -169,12 +169,12 @@ def open_task(task: dict[str, Any], device: str) -> OpenTask:
     for args, kwargs in calls:
         checks.check_signature(model, args, kwargs)
     free = steps.free_dims(calls, task)
-    traced = steps.first_trace(model, calls[0], free)
-    if traced is not None:
+    program = steps.first_export(model, calls[0], free)
+    if program is not None:
         # Before the first real run: an intermediate value that does not fit would have the process killed.
-        require_bytes(checks.largest_value_bytes(traced), device, f"a value inside {task['class_name']}.forward")
-    outputs, observed = steps.observe(model, calls[0], traced, task)
-    traced = steps.matching_trace(model, calls[0], outputs, traced, free)
+        require_bytes(checks.largest_value_bytes(program), device, f"a value inside {task['class_name']}.forward")
+    outputs, observed = steps.observe(model, calls[0], program, task)
+    traced = steps.matching_trace(model, calls[0], outputs, program, free)
     opened = OpenTask(
         task=task,
         device=device,

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import math
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from .export import Traced
 from .inputs import DTYPES
 from .memory import available_bytes
-from .symbols import evaluate_size
 from .worker_errors import TaskError
 
 #: Largest difference of two runs on equal inputs, relative to the largest value of the output.
 REPEAT_TOLERANCE = 1e-6
-
-_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
 
 
 def check_signature(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -105,7 +103,7 @@ def check_state_unchanged(before: dict[str, tuple[int, int]], model: torch.nn.Mo
 
 
 def check_repeats(
-    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], name: str, traced: Traced | None
+    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], name: str, program: ExportedProgram | None
 ) -> bool:
     """True if two runs gave equal bits, False if they are within REPEAT_TOLERANCE, else nondeterministic is raised."""
     pairs = list(zip(first, second, strict=True)) if len(first) == len(second) else []
@@ -113,7 +111,7 @@ def check_repeats(
         return True
     if pairs and all(_close(one, other) for one, other in pairs):
         return False
-    random = _random_operators(traced)
+    random = _random_operators(program)
     cause = f" (it draws random numbers: {', '.join(random)})" if random else ""
     raise TaskError(
         "nondeterministic",
@@ -133,17 +131,21 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
 
 
-def largest_value_bytes(traced: Traced) -> int:
-    """Bytes of the largest value that the graph makes, at its base sizes."""
-    dims = traced.graph["dims"]
-    return max((spec_bytes(node["spec"], dims) for node in traced.graph["nodes"]), default=0)
+def largest_value_bytes(program: ExportedProgram) -> int:
+    """Bytes of the largest tensor that a program makes, at the sizes it was exported with."""
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "call_function"]
+    return max((_value_bytes(leaf) for leaf in pytree.tree_leaves(values)), default=0)
 
 
-def spec_bytes(spec: dict[str, Any], dims: dict[str, int]) -> int:
-    total = _BYTES[spec["dtype"]]
-    for size in spec["shape"]:
-        total *= evaluate_size(size, dims)
-    return total
+def _value_bytes(value: Any) -> int:
+    if not isinstance(value, torch.Tensor):
+        return 0
+    return value.element_size() * math.prod(_size(size) for size in value.shape)
+
+
+def _size(size: Any) -> int:
+    """A symbolic size as it was; to convert it would fix it in the program. 1 where it depends on values."""
+    return size if isinstance(size, int) else int(getattr(getattr(size, "node", None), "hint", None) or 1)
 
 
 def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -156,8 +158,8 @@ def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool((one - other).abs().max() <= REPEAT_TOLERANCE * one.abs().max()) if one.numel() else True
 
 
-def _random_operators(traced: Traced | None) -> list[str]:
-    nodes = traced.program.graph.nodes if traced else []
+def _random_operators(program: ExportedProgram | None) -> list[str]:
+    nodes = program.graph.nodes if program else []
     tag = torch.Tag.nondeterministic_seeded
     names = [
         str(node.target).split(".")[1].removeprefix("native_")
