@@ -35,7 +35,8 @@ class Progress:
         self.phase = ""
         self.reference = ""
         self._correct: dict[str, bool] = {}
-        self.started = time.monotonic()
+        self.began = 0.0
+        self.now = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +54,8 @@ class Progress:
         self.changed(event)
 
     def note(self, event: AnyEvent) -> None:
+        # The job's own clock: what happened before we watched is not shown as happening now.
+        self.began, self.now = self.began or event.time, event.time
         match event:
             case JobQueued():
                 self.phase = f"waiting for {event.position} jobs before it" if event.position else "starting"
@@ -88,7 +91,7 @@ class Lines(Progress):
 
     def __init__(self) -> None:
         super().__init__()
-        self._reported = time.monotonic()
+        self._reported = 0.0
         self._last_reference = ""
 
     def changed(self, event: AnyEvent) -> None:
@@ -100,12 +103,12 @@ class Lines(Progress):
                 self._say(self.reference)
             case BestImproved():
                 self._say(f"{self.counts()}; best {self.best}")
-            case CandidateEvaluated() if time.monotonic() - self._reported > _REPORT_EVERY_S:
+            case CandidateEvaluated() if self.now - self._reported > _REPORT_EVERY_S:
                 self._say(self.counts())
 
     def _say(self, text: str) -> None:
-        self._reported = time.monotonic()
-        print(f"[{self._reported - self.started:5.1f} s] {text}", file=sys.stderr, flush=True)
+        self._reported = self.now
+        print(f"[{self.now - self.began:5.1f} s] {text}", file=sys.stderr, flush=True)
 
 
 class LiveView(Progress):
@@ -142,7 +145,7 @@ class LiveView(Progress):
         rows = Table.grid(padding=(0, 2))
         rows.add_column(style="dim", no_wrap=True)
         rows.add_column(overflow="ellipsis", no_wrap=True)
-        rows.add_row(f"{time.monotonic() - self.started:.0f} s", f"[bold]{_plain(self._title)}[/bold]")
+        rows.add_row(f"{time.time() - self.began if self.began else 0:.0f} s", f"[bold]{_plain(self._title)}[/bold]")
         rows.add_row("now", _plain(self.phase))
         if self.reference:
             rows.add_row("reference", _plain(self.reference))

@@ -42,6 +42,8 @@ def apply_job(store: Store, row: JobRow, *, dry_run: bool, force: bool = False) 
     warnings = _doubts(row, force)
     folder = Path(row.result.artifacts["plan.json"]).parent
     timing = read_applied(folder / APPLIED_FILE)
+    if timing is None:
+        warnings.append("the edited file was not timed; its guard may cost more than the kernels gain")
     options = timing.options if timing else Options()
     applied = apply_result(folder, place_of(row.task, row.options).path, dry_run=dry_run, options=options)
     if not dry_run:

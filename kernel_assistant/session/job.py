@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.apply import export_model_new
 from kernel_assistant.environment.session import Environment, open_environment
-from kernel_assistant.errors import Cancelled, InternalError, MissingError, UsageError
+from kernel_assistant.errors import Cancelled, InternalError, MissingError, UsageError, WorkerError
 from kernel_assistant.events import AnyEvent, CandidateEvaluated, Progress, Warned
 from kernel_assistant.records import (
     Candidate,
@@ -39,6 +40,7 @@ from kernel_assistant.targets.cuda import gpus
 from kernel_assistant.targets.detect import detect
 
 Emit = Callable[[AnyEvent], None]
+_log = logging.getLogger(__name__)
 
 
 def lane_of(task: KernelTask) -> str:
@@ -167,6 +169,11 @@ class _Run:
             artifacts["model_new.py"] = str(export_model_new(folder, folder))
         except UsageError as error:
             self._emit(Warned(message=f"the kernels cannot be applied to the file: {error.cause}"))
+            return JobOutcome.improved
+        except WorkerError as error:
+            # The confirmed result stands; `apply` says that the edited file was not timed.
+            _log.error("job %s: timing the edited file: %s\n%s", self._services.job, error.cause, error.detail)
+            self._emit(Warned(message=f"the edited file could not be timed: {error.cause}"))
             return JobOutcome.improved
         except Cancelled:
             return JobOutcome.cancelled

@@ -1,0 +1,52 @@
+"""Warm workers: one for each device, lent, kept, and ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import psutil
+import pytest
+
+from kernel_assistant.errors import MissingError
+from kernel_assistant.session.workers import WorkerPool
+from kernel_assistant.targets.detect import detect
+
+
+@pytest.fixture
+def pool(tmp_path):
+    opened = WorkerPool(60.0, tmp_path / "worker.log")
+    yield opened
+    opened.close()
+
+
+def test_a_worker_is_kept_warm_and_ends_with_the_pool(pool):
+    device = detect("cpu")
+    with pool.lend(sys.executable, device) as worker:
+        pid = worker.start()["pid"]
+    with pool.lend(sys.executable, device) as again:
+        assert again is worker and again.alive
+    pool.close()
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_dead_worker_is_not_lent_again(pool):
+    device = detect("cpu")
+    with pool.lend(sys.executable, device) as worker:
+        worker.kill()
+    with pool.lend(sys.executable, device) as fresh:
+        assert fresh is not worker and fresh.alive
+
+
+def test_an_idle_worker_ends_by_itself(tmp_path):
+    pool = WorkerPool(0.2, tmp_path / "worker.log")
+    with pool.lend(sys.executable, detect("cpu")) as worker:
+        worker.start()
+    while worker.alive:
+        time.sleep(0.05)
+    pool.close()
+
+
+def test_an_interpreter_that_is_not_there_is_missing(pool):
+    with pytest.raises(MissingError, match="could not be started"), pool.lend("/nonexistent/python", detect("cpu")):
+        pass
