@@ -42,12 +42,12 @@ def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], tuple[bytes, ...]] | 
     header = _read_exactly(stream, size)
     try:
         message = json.loads(header or b"")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FrameError(f"header is not JSON: {error}") from error
     if not isinstance(message, dict):
         raise FrameError("header is not an object")
     lengths = message.pop("blobs", [])
-    if any(not isinstance(length, int) or not 0 <= length <= MAX_BLOB for length in lengths):
+    if not isinstance(lengths, list) or any(type(size) is not int or not 0 <= size <= MAX_BLOB for size in lengths):
         raise FrameError("bad blob lengths")
     return message, tuple(_read_exactly(stream, length) or b"" for length in lengths)
 

@@ -34,7 +34,7 @@ def evaluate(expression: str, dims: dict[str, int]) -> int:
         pass
     try:
         return int(_evaluate(ast.parse(expression, mode="eval").body, dims))
-    except (SyntaxError, ZeroDivisionError, RecursionError) as error:
+    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError, MemoryError) as error:
         raise PlanError(f"bad expression {expression!r}: {error}") from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,23 +30,31 @@ def send(sock: socket.socket, message: dict[str, Any], descriptors: Sequence[int
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Receive one message. Raises WireClosed at the end of the stream, TimeoutError by the socket's timeout."""
+    """Receive one message. Raises WireClosed at the end of the stream and for bytes that are no message, TimeoutError
+    by the socket's timeout."""
     head, descriptors, _, _ = socket.recv_fds(sock, 4, MAX_DESCRIPTORS)
-    head += _exactly(sock, 4 - len(head)) if head else b""
+    deadline = None if sock.gettimeout() is None else time.monotonic() + (sock.gettimeout() or 0.0)
+    head += _exactly(sock, 4 - len(head), deadline) if head else b""
     if not head:
         raise WireClosed("the peer closed the socket")
     (length,) = struct.unpack("<I", head)
     if length > MAX_MESSAGE:
         raise WireClosed(f"message of {length} bytes")
-    message = json.loads(_exactly(sock, length))
+    try:
+        message = json.loads(_exactly(sock, length, deadline))
+    except (ValueError, RecursionError) as error:
+        raise WireClosed(f"not a message: {error}") from error
     if not isinstance(message, dict):
         raise WireClosed("message is not an object")
     return message, descriptors
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytes:
     parts = []
     while size:
+        # The socket's own timeout begins anew with every byte.
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError("timed out")
         part = sock.recv(min(size, 1 << 20))
         if not part:
             raise WireClosed("the peer closed the socket in the middle of a message")
