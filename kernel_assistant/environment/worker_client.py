@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kernel_assistant.errors import Cancelled, KernelAssistantError, MissingError, SandboxError, UsageError, WorkerError
 from kernel_assistant.worker.frames import PROTOCOL_VERSION, FrameError, read_frame, write_frame
@@ -23,30 +23,47 @@ OURS = ("internal", "unknown_method", "device_lost")
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1", "MALLOC_TOP_PAD_": str(64 << 20)}
 
 
+Answers = queue.Queue[tuple[dict[str, Any], tuple[bytes, ...]] | None]
+
+
 class Worker:
     """One worker process. `call` may be used by one thread at a time; `kill` by any."""
 
     def __init__(self, python: str, *, log: Path | None = None, env: dict[str, str] | None = None) -> None:
-        self.python = python
+        self.python, self._log, self._env = python, log, env or {}
         self._next = 0
-        self._answers: queue.Queue[tuple[dict[str, Any], tuple[bytes, ...]] | None] = queue.Queue()
-        sink = open(log, "ab") if log else None  # noqa: SIM115 - handed to the child, closed below
+        self.hello: dict[str, Any] = {}
+        self._launch()
+
+    def restart(self, cancel: threading.Event | None = None) -> None:
+        """A fresh process in place of this one, started the same way, and wait until it answers."""
+        self.kill()
+        self._launch()
+        self.start(cancel)
+
+    def _launch(self) -> None:
+        self._answers: Answers = queue.Queue()
+        sink = open(self._log, "ab") if self._log else None  # noqa: SIM115 - handed to the child, closed below
         try:
             self.process = subprocess.Popen(
-                [python, str(BOOT)],
+                [self.python, str(BOOT)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=sink or subprocess.DEVNULL,
-                env={**os.environ, **ALLOCATOR, **(env or {})},
+                env={**os.environ, **ALLOCATOR, **self._env},
                 start_new_session=True,
             )
         except OSError as error:
-            raise MissingError(f"{python} could not be started: {error}", "name another one with --python") from error
+            cause = f"{self.python} could not be started: {error}"
+            raise MissingError(cause, "name another one with --python") from error
         finally:
             if sink:
                 sink.close()
-        threading.Thread(target=self._read, name="worker-reader", daemon=True).start()
-        self.hello: dict[str, Any] = {}
+        # The thread gets its own process and queue: it may outlast them by a moment when the worker is started anew.
+        reader = threading.Thread(
+            target=_read, args=(self.process.stdout, self._answers), name="worker-reader", daemon=True
+        )
+        reader.start()
 
     def start(self, cancel: threading.Event | None = None) -> dict[str, Any]:
         """Wait until it answers; returns its versions. Raises MissingError if its interpreter has no fit torch."""
@@ -126,15 +143,6 @@ class Worker:
             if frame[0].get("id") == self._next:
                 return frame[0]
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        try:
-            while (frame := read_frame(self.process.stdout)) is not None:
-                self._answers.put(frame)
-        except (FrameError, OSError, ValueError):
-            pass  # the end of the stream is reported below, by how the process ended
-        self._answers.put(None)
-
     def _how_it_ended(self) -> str:
         try:
             code = self.process.wait(2)
@@ -145,6 +153,15 @@ class Worker:
             name = signal.Signals(-code).name
             return f"the worker died of {name}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
         return f"the worker ended with status {code}"
+
+
+def _read(stream: IO[bytes], answers: Answers) -> None:
+    try:
+        while (frame := read_frame(stream)) is not None:
+            answers.put(frame)
+    except (FrameError, OSError, ValueError):
+        pass  # the end of the stream is reported below, by how the process ended
+    answers.put(None)
 
 
 class DeviceLost(WorkerError):
