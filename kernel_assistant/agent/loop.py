@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from kernel_assistant.agent.budget import Budget
-from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
-from kernel_assistant.events import AnyEvent, BestImproved, CandidateEvaluated, Progress
-from kernel_assistant.policy.base import EpisodeView, Policy
+from kernel_assistant.errors import Cancelled, DeviceError, KernelAssistantError, WorkerError
+from kernel_assistant.events import AnyEvent, BestImproved, CandidateEvaluated, Progress, Warned
+from kernel_assistant.policy.base import EpisodeView, Move, Policy
 from kernel_assistant.records import (
     Baseline,
     Candidate,
@@ -123,28 +123,43 @@ class Episode:
             steps=tuple(self.steps),
             remaining=self.budget.seconds - began,
         )
-        move = self.policy.step(view)
+        move = self._ask(view)
         if move.finished:
             raise Stop(StopReason.finished)
         before = self._best_ms()
-        evaluations = []
-        fresh = tuple(candidate for candidate in move.candidates if candidate.hash() not in self.quick)
-        for candidate, evaluation in zip(fresh, self.environment.iterate(fresh, Tier.quick), strict=True):
-            evaluations.append(evaluation)
-            self._remember((candidate,), (evaluation,))
-            self._report(candidate, evaluation)
-        ended = time.monotonic() - self.began
-        self.steps.append(
-            Step(
-                turn=len(self.steps) + 1,
-                message=move.message,
-                candidates=fresh,
-                evaluations=tuple(evaluations),
-                started=began,
-                ended=ended,
-            )
-        )
+        self._judge(move, began)
         self.stalled = 0 if self._best_ms() < before * 0.99 else self.stalled + 1
+
+    def _ask(self, view: EpisodeView) -> Move:
+        try:
+            return self.policy.step(view)
+        except KernelAssistantError:
+            raise
+        except Exception as error:
+            self.emit(Warned(message=f"policy {self.policy.name} failed: {type(error).__name__}: {error}"))
+            raise Stop(StopReason.policy_broken) from error
+
+    def _judge(self, move: Move, began: float) -> None:
+        """Evaluate what is new in a move. The step is kept with what was found, also if it is cut short."""
+        evaluations: list[Evaluation] = []
+        unseen = {candidate.hash(): candidate for candidate in move.candidates}
+        fresh = tuple(candidate for key, candidate in unseen.items() if key not in self.quick)
+        try:
+            for candidate, evaluation in zip(fresh, self.environment.iterate(fresh, Tier.quick), strict=True):
+                evaluations.append(evaluation)
+                self._remember((candidate,), (evaluation,))
+                self._report(candidate, evaluation)
+        finally:
+            self.steps.append(
+                Step(
+                    turn=len(self.steps) + 1,
+                    message=move.message,
+                    candidates=fresh[: len(evaluations)],
+                    evaluations=tuple(evaluations),
+                    started=began,
+                    ended=time.monotonic() - self.began,
+                )
+            )
 
     def _stop_if_done(self, baseline: Baseline) -> None:
         best = self._best_ms()
