@@ -1,0 +1,124 @@
+"""A small task and hand-written candidates for it: an RMS norm over rows of 256 with a learned scale."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kernel_assistant.environment.session import Environment, open_environment
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Numerics, Plan, Workload
+from kernel_assistant.targets.detect import detect
+
+ROWS, WIDTH = 48, 256
+
+MODULE = f"""
+import torch, torch.nn as nn
+
+class Norm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, width))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale
+
+def get_inputs():
+    return [torch.randn({ROWS}, {WIDTH})]
+
+def get_init_inputs():
+    return [{WIDTH}]
+"""
+
+#: Correct. The marks are where tests break it.
+SOURCE = """#include "plan.h"
+#include <math.h>
+/*GLOBAL*/
+extern "C" void norm(const norm_args* a) {
+  /*ENTRY*/
+  #pragma omp parallel for
+  for (int64_t r = 0; r < a->rows; r++) {
+    const float* x = a->x + r * 256;
+    float* o = a->o + r * 256;
+    float sum = 0.0f;
+    /*ROW*/
+    for (int i = 0; i < 256; i++) sum += x[i] * x[i];
+    const float k = 1.0f / sqrtf(sum / 256 + 1e-6f);
+    for (int i = 0; i < 256; i++) o[i] = x[i] * k * a->w[i];
+    /*END*/
+  }
+}
+"""
+
+
+def task(text: str = MODULE, name: str = "Norm", numerics: Numerics = Numerics.kernelbench) -> KernelTask:
+    """A task from a file's text; nothing needs to be on disk."""
+    return KernelTask(
+        path=f"/nowhere/{name.lower()}.py",
+        content=text,
+        class_name=name,
+        source=InputSource.get_inputs,
+        workloads=(Workload(),),
+        module_name=name.lower(),
+        numerics=numerics,
+    )
+
+
+def plan(**changes: object) -> Plan:
+    """The launch plan of `SOURCE`."""
+    fields: dict[str, object] = {
+        "target": "cpu",
+        "dims": ("B",),
+        "inputs": (buffer("x0", "B", "256"), buffer("p0", "256")),
+        "outputs": (buffer("out0", "B", "256"),),
+        "launches": (Launch(symbol="norm", args=(("x", "x0"), ("w", "p0"), ("o", "out0"), ("rows", "B"))),),
+        "schedule": "by hand",
+    }
+    return Plan(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def buffer(name: str, *shape: str, dtype: str = "f32") -> BufferSpec:
+    return BufferSpec(name=name, dtype=dtype, shape=shape)
+
+
+def candidate(*edits: tuple[str, str], source: str = SOURCE, **changes: object) -> Candidate:
+    """`source` with each (old, new) replaced; every old text must be there."""
+    for old, new in edits:
+        assert old in source, old
+        source = source.replace(old, new)
+    return Candidate(plan=plan(**changes), sources={"norm.cpp": source}, origin="test")
+
+
+def numbered(count: int, *edits: tuple[str, str]) -> list[Candidate]:
+    """Correct candidates that differ in a comment only."""
+    return [candidate(*edits, ("/*END*/", f"/* {index} */")) for index in range(count)]
+
+
+@contextmanager
+def environment(
+    worker: Worker,
+    cache: Path,
+    subject: KernelTask | None = None,
+    cancel: threading.Event | None = None,
+    events: list[object] | None = None,
+) -> Iterator[Environment]:
+    """A real environment on this machine's CPU."""
+    seen = [] if events is None else events
+    with open_environment(
+        subject or task(),
+        device=detect("cpu"),
+        worker=worker,
+        sandbox_mode="auto",
+        cache_dir=cache,
+        cancel=cancel or threading.Event(),
+        emit=seen.append,
+    ) as opened:
+        yield opened
+
+
+def new_worker(log: Path | None = None) -> Worker:
+    """A worker under the interpreter of the tests."""
+    return Worker(sys.executable, log=log)

@@ -1,0 +1,180 @@
+"""What counts as close enough, as properties over random tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernel_assistant.worker import numerics
+from kernel_assistant.worker.numerics import compare
+
+HALF = [torch.bfloat16, torch.float16]
+POLICIES = ["kernelbench", "strict", "paper"]
+FEW = settings(max_examples=40, deadline=None)
+
+
+def reference(
+    seed: int, size: int, scale: float, dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(PyTorch's output, float64): the output is the float64 values rounded once."""
+    want = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
+    plain = want.to(dtype)
+    return plain, want
+
+
+@FEW
+@given(st.integers(0, 2**31), st.integers(1, 500), st.floats(-12, 12), st.sampled_from(POLICIES))
+def test_the_reference_itself_passes(seed, size, exponent, policy):
+    plain, want = reference(seed, size, 10.0**exponent)
+    result = compare(plain, plain, want, policy)
+    assert result.passed
+    assert result.error == result.reference_error
+
+
+@FEW
+@given(st.integers(0, 2**31), st.integers(2, 500), st.floats(-12, 12), st.sampled_from(POLICIES))
+def test_zeros_never_pass_however_small_the_outputs_are(seed, size, exponent, policy):
+    plain, want = reference(seed, size, 10.0**exponent)
+    assert not compare(torch.zeros_like(plain), plain, want, policy).passed
+
+
+def test_zeros_do_not_pass_for_a_wide_softmax():
+    want = torch.softmax(torch.randn(2, 393_216, dtype=torch.float64), -1)
+    result = compare(torch.zeros(2, 393_216), want.float(), want, "kernelbench")
+    assert not result.passed
+    assert result.failures > 390_000
+
+
+@FEW
+@given(st.integers(0, 2**31), st.floats(-6, 6), st.floats(0.0, 0.9), st.sampled_from(["kernelbench", "paper"]))
+def test_errors_below_the_tolerance_pass_and_above_fail(seed, exponent, share, policy):
+    plain, want = reference(seed, 64, 10.0**exponent)
+    tolerance = numerics.TOLERANCE[policy][torch.float32]
+    assert compare((want * (1 + share * tolerance)).float(), plain, want, policy).passed
+    assert not compare((want * (1 + 4 * tolerance)).float(), plain, want, policy).passed
+
+
+def test_one_wrong_element_among_many_fails_and_is_named():
+    plain, want = reference(1, 100_000, 1.0)
+    got = plain.clone()
+    got[31_337] += 0.01
+    result = compare(got, plain, want, "kernelbench")
+    assert (result.passed, result.failures, result.worst, result.why) == (False, 1, 31_337, "value")
+
+
+def test_a_drift_within_every_elements_bound_fails_by_its_norm():
+    plain, want = reference(2, 10_000, 1.0)
+    allowed = 1e-4 * (want.abs() + min(1.0, float(want.square().mean().sqrt())))
+    result = compare((want + 0.98 * allowed.copysign(want)).float(), plain, want, "kernelbench")
+    assert (result.passed, result.failures, result.why) == (False, 0, "norm")
+
+
+def test_the_bound_is_enlarged_by_pytorchs_own_error():
+    want = torch.ones(1000, dtype=torch.float64)
+    theirs = (want + 3e-3).float()
+    assert compare((want - 5e-3).float(), theirs, want, "kernelbench").passed
+    assert not compare((want - 5e-3).float(), want.float(), want, "kernelbench").passed
+    assert not compare((want - 7e-3).float(), theirs, want, "kernelbench").passed
+
+
+def test_strict_allows_rounding_and_twice_pytorchs_error():
+    want = torch.linspace(1, 2, 1000, dtype=torch.float64)
+    exact = want.float()
+    assert compare(exact, exact, want, "strict").passed
+    assert not compare((want * (1 + 1e-6)).float(), exact, want, "strict").passed
+    off = (want * (1 + 1e-6)).float()
+    assert compare((want * (1 - 1e-6)).float(), off, want, "strict").passed
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_half_types_may_be_off_by_their_rounding(dtype):
+    plain, want = reference(3, 1000, 1.0, dtype)
+    assert compare(plain, plain, want, "kernelbench").passed
+    assert not compare((plain * 1.1).to(dtype), plain, want, "kernelbench").passed
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("got", "theirs", "want", "passes"),
+    [
+        (NAN, 1.0, 1.0, False),
+        (INF, 1.0, 1.0, False),
+        (NAN, NAN, NAN, True),
+        (1.0, NAN, NAN, False),
+        (INF, INF, INF, True),
+        (-INF, INF, INF, False),
+        (NAN, INF, INF, False),
+        (3e38, INF, INF, False),
+        (INF, INF, 1e39, True),  # overflows in float32, as PyTorch does
+        (NAN, NAN, 2.0, True),  # PyTorch says NaN where float64 has a value
+        (2.0, NAN, 2.0, True),
+        (7.0, NAN, 2.0, False),
+    ],
+)
+def test_classes_of_special_values(got, theirs, want, passes):
+    tensors = [torch.tensor([1.0, value, 2.0], dtype=torch.float64) for value in (got, theirs, want)]
+    result = compare(tensors[0].float(), tensors[1].float(), tensors[2], "kernelbench")
+    assert result.passed is passes
+    if not passes:
+        assert (result.failures, result.worst) == (1, 1)
+
+
+@FEW
+@given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=50), st.data())
+def test_integers_are_exact(values, data):
+    want = torch.tensor(values, dtype=torch.int32)
+    assert compare(want.clone(), want, want, "paper").passed
+    position = data.draw(st.integers(0, len(values) - 1))
+    got = want.clone()
+    got[position] ^= 1
+    result = compare(got, want, want, "paper")
+    assert (result.passed, result.failures, result.worst) == (False, 1, position)
+
+
+def test_large_integers_are_not_compared_as_floats():
+    want = torch.tensor([2**53, 2**53], dtype=torch.int64)
+    assert not compare(want + torch.tensor([0, 1]), want, want, "kernelbench").passed
+
+
+def test_booleans_are_exact():
+    want = torch.tensor([True, False, True])
+    assert compare(want.clone(), want, want, "strict").passed
+    assert not compare(~want, want, want, "strict").passed
+
+
+@FEW
+@given(st.integers(0, 2**31), st.integers(1, 300), st.sampled_from([1, 7, 64, 1000]), st.booleans())
+def test_chunks_change_nothing(seed, size, chunk, broken):
+    plain, want = reference(seed, size, 1.0)
+    got = plain.clone()
+    if broken:
+        got[size // 2] += 1
+    whole = compare(got, plain, want, "kernelbench")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numerics, "CHUNK", chunk)
+        parts = compare(got, plain, want, "kernelbench")
+    assert (whole.passed, whole.failures, whole.worst, whole.error) == (
+        parts.passed,
+        parts.failures,
+        parts.worst,
+        parts.error,
+    )
+    assert whole.squared_error == pytest.approx(parts.squared_error)
+
+
+@FEW
+@given(st.integers(0, 2**31), st.sampled_from([(5, 8), (1, 1), (3, 4, 2)]))
+def test_layout_does_not_count(seed, shape):
+    plain, want = reference(seed, int(torch.tensor(shape).prod()), 1.0)
+    plain, want = plain.reshape(shape), want.reshape(shape)
+    turned = plain.transpose(0, 1).contiguous().transpose(0, 1)
+    assert compare(turned, plain, want, "kernelbench").passed
+
+
+def test_an_empty_output_passes():
+    empty = torch.empty(0, 4)
+    assert compare(empty, empty, empty.double(), "kernelbench").passed
