@@ -50,7 +50,7 @@ BUILDING_METHODS = frozenset(
 
 BUILTINS = frozenset(
     """int float bool str len range min max abs sum tuple list dict set isinstance enumerate zip reversed sorted round
-    print repr slice divmod pow any all map super ValueError RuntimeError TypeError AssertionError
+    print repr slice divmod pow any all super ValueError RuntimeError TypeError AssertionError
     NotImplementedError""".split()
 )
 

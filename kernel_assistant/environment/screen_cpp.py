@@ -66,5 +66,7 @@ def _line_problems(line: str) -> Iterator[str]:
         yield "not allowed: ways into PyTorch around its dispatcher"
     if _COMPUTING.search(line):
         yield f"not allowed: PyTorch computes in C++ ({_COMPUTING.search(line)[0].strip(' .(')})"  # type: ignore[index]
-    if re.search(r"\bcuda(?:StreamCreate|LaunchHostFunc|StreamAddCallback|DeviceReset|IpcGet|IpcOpen)\w*|\bcuCtx\w+", line):
+    if re.search(
+        r"\bcuda(?:StreamCreate|LaunchHostFunc|StreamAddCallback|DeviceReset|IpcGet|IpcOpen)\w*|\bcuCtx\w+", line
+    ):
         yield "not allowed: streams, callbacks and contexts of its own"

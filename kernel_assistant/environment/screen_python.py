@@ -82,13 +82,19 @@ class _Screen:
 
     def _class(self, node: ast.ClassDef) -> None:
         bases = [self.names.path(base) for base in node.bases]
-        allowed = ("torch.nn.Module",) if node.name == CANDIDATE else ("torch.nn.Module", "torch.autograd.Function", "object")
+        allowed = (
+            ("torch.nn.Module",) if node.name == CANDIDATE else ("torch.nn.Module", "torch.autograd.Function", "object")
+        )
         for base, path in zip(node.bases, bases, strict=True):
             if path not in allowed:
-                self.refuse(base, f"{node.name} inherits from {path or 'something computed'}: only nn.Module is allowed")
+                self.refuse(
+                    base, f"{node.name} inherits from {path or 'something computed'}: only nn.Module is allowed"
+                )
         if node.keywords:
             self.refuse(node, f"{node.name} has class keywords (a metaclass, say)")
-        if node.name == CANDIDATE and "forward" not in {item.name for item in node.body if isinstance(item, ast.FunctionDef)}:
+        if node.name == CANDIDATE and "forward" not in {
+            item.name for item in node.body if isinstance(item, ast.FunctionDef)
+        }:
             self.refuse(node, f"{CANDIDATE} has no forward of its own")
         self._decorators(node)
         for item in node.body:
@@ -96,7 +102,9 @@ class _Screen:
                 self._function(item, building=item.name in ("__init__", "reset_parameters"), method=True)
             elif isinstance(item, (ast.Assign, ast.AnnAssign)):
                 FunctionScreen(self.refuse, self.names, building=True).statements([item])
-            elif not (isinstance(item, ast.Pass) or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))):
+            elif not (
+                isinstance(item, ast.Pass) or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
+            ):
                 self.refuse(item, "not allowed in a class")
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, building: bool, method: bool = False) -> None:

@@ -11,8 +11,30 @@ from kernel_assistant.environment import python_tables as tables
 Refuse = Callable[[ast.AST, str], None]
 
 MODULE_ROOTS = ("torch", "triton", "os", "math", "typing", "dataclasses", "collections", "itertools", "cuda_extension")
-SIZES = ("shape", "ndim", "itemsize", "nbytes", "is_cuda", "dtype", "device", "layout", "requires_grad", "multi_processor_count")
-PLAIN_RESULTS = ("size", "stride", "dim", "numel", "element_size", "data_ptr", "is_contiguous", "storage_offset", "item")
+SIZES = (
+    "shape",
+    "ndim",
+    "itemsize",
+    "nbytes",
+    "is_cuda",
+    "dtype",
+    "device",
+    "layout",
+    "requires_grad",
+    "multi_processor_count",
+)
+PLAIN_RESULTS = (
+    "size",
+    "stride",
+    "dim",
+    "numel",
+    "element_size",
+    "data_ptr",
+    "is_contiguous",
+    "storage_offset",
+    "item",
+)
+COMPUTING_BUILTINS = ("sum", "abs", "pow", "max", "min", "round", "divmod", "sorted")
 ALLOCATING = ("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like")
 
 
@@ -74,8 +96,10 @@ class Names:
             path = self.path(value.func)
             return path in ("torch.utils.cpp_extension.load_inline", "torch.utils.cpp_extension.load")
         name = dotted(value)
-        return name in self.extensions or self.path(value).split(".")[0] == "cuda_extension" or any(
-            name.startswith(f"{known}.") for known in self.extensions
+        return (
+            name in self.extensions
+            or self.path(value).split(".")[0] == "cuda_extension"
+            or any(name.startswith(f"{known}.") for known in self.extensions)
         )
 
     def _holds_layer(self, value: ast.expr) -> bool:
@@ -178,7 +202,9 @@ class FunctionScreen:
                 self.refuse(node, "only the variables that builds read may be set")
         elif self._is_tensor(part.value):
             self.refuse(node, "PyTorch computes: assignment into a tensor")
-        elif not self.building and (dotted(part.value) in self.names.toplevel or dotted(part.value).startswith("self.")):
+        elif not self.building and (
+            dotted(part.value) in self.names.toplevel or dotted(part.value).startswith("self.")
+        ):
             self.refuse(node, "state that changes from call to call is not allowed")
 
     def _operator(self, node: ast.AST, operands: tuple[ast.expr, ...], matmul: bool) -> None:
@@ -192,7 +218,11 @@ class FunctionScreen:
         if root not in ("torch", "os") or (isinstance(node, ast.Name) and node.id not in self.names.imported):
             return
         inner = path.removeprefix("torch.")
-        if path in tables.MODULES or path in ("torch.cuda", "torch.nn.parameter", "os.environ") or inner in tables.TORCH:
+        if (
+            path in tables.MODULES
+            or path in ("torch.cuda", "torch.nn.parameter", "os.environ")
+            or inner in tables.TORCH
+        ):
             return
         building = self.building and (inner in tables.TORCH_BUILDING or inner.startswith(("nn.", "Tensor")))
         if not building or inner.startswith("nn.functional"):
@@ -205,7 +235,7 @@ class FunctionScreen:
         if self.names.own(function):
             return
         if isinstance(function, ast.Name):
-            self._call_name(function)
+            self._call_name(function, node)
         elif isinstance(function, ast.Attribute):
             self._call_attribute(function)
         elif isinstance(function, ast.Subscript):
@@ -220,11 +250,18 @@ class FunctionScreen:
         if path in tables.MODULES and dotted(node):
             self.refuse(node, f"module {path} may not be passed on")
 
-    def _call_name(self, function: ast.Name) -> None:
+    def _call_name(self, function: ast.Name, call: ast.Call) -> None:
         path = self.names.path(function)
         known = function.id in tables.BUILTINS or function.id in self.lambdas
         if not known and not (function.id in self.names.imported and self.names.is_module(path)):
             self.refuse(function, f"{function.id} may not be called: not a function of this file")
+        if function.id in COMPUTING_BUILTINS and not self.building and any(map(self._holds_tensor, call.args)):
+            self.refuse(function, f"PyTorch computes: {ast.unparse(call)[:60]}")
+
+    def _holds_tensor(self, node: ast.expr) -> bool:
+        return self._is_tensor(node) or (
+            isinstance(node, (ast.List, ast.Tuple)) and any(map(self._is_tensor, node.elts))
+        )
 
     def _call_attribute(self, function: ast.Attribute) -> None:
         path = self.names.path(function)
@@ -242,7 +279,11 @@ class FunctionScreen:
         in_building = self.building and not owner.startswith("self.") and owner != "self"
         if function.attr not in allowed and not in_building:
             self.refuse(function, f".{function.attr}() is not allowed: PyTorch would compute, or it is unknown")
-        if owner in self.names.toplevel and not self.building and function.attr in ("append", "extend", "insert", "get"):
+        if (
+            owner in self.names.toplevel
+            and not self.building
+            and function.attr in ("append", "extend", "insert", "get")
+        ):
             self.refuse(function, "state that changes from call to call is not allowed")
 
     def _is_tensor(self, node: ast.expr) -> bool:
@@ -253,7 +294,11 @@ class FunctionScreen:
             if node.attr in SIZES:
                 return False
             owner = dotted(node.value)
-            return owner in self.names.layers or self._is_tensor(node.value) or dotted(node) in ("self.weight", "self.bias")
+            return (
+                owner in self.names.layers
+                or self._is_tensor(node.value)
+                or dotted(node) in ("self.weight", "self.bias")
+            )
         if isinstance(node, ast.Subscript):
             return self._is_tensor(node.value)
         if isinstance(node, (ast.BinOp, ast.UnaryOp)):

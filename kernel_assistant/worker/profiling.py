@@ -17,7 +17,7 @@ from .roofline import Ceilings, floor_seconds, impossible
 from .runner_client import RunnerClient, descendants
 from .sets import Sets
 from .statistics import median, paired_interval, relative_spread
-from .timing import SPIN_SECONDS, PlanSubject, Series, TorchSubject, alternate, block_length
+from .timing import SPIN_SECONDS, PlanSubject, Series, TorchSubject, alternate, block_length, claimed
 from .verification import Expected, Wrong, describe, message_of
 
 MOST_SETS = 2048
@@ -49,6 +49,7 @@ class Profiler:
         self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings)
         self._own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
         self.sets = self._make_sets(base)
+        self._evictor = torch.zeros(2 * ceilings.cache_bytes, dtype=torch.uint8, device=task.device)
 
     def _make_sets(self, base: Expected) -> Sets:
         """Enough sets to exceed the cache four times, filled with the declared inputs, moved about."""
@@ -89,18 +90,18 @@ class Profiler:
         """Timing of a verified candidate. Raises Wrong with outcome `cheating`, or CandidateFailure."""
         names = [spec["name"] for spec in plan["outputs"]]
         self.sets.rename_outputs(names)
-        prepare_seconds = float(self.sets.bind(runner).get("prepare_seconds", 0.0))
+        prepare_seconds = claimed(self.sets.bind(runner).get("prepare_seconds"))
         subject = PlanSubject(runner, timeout)
         with torch.no_grad():
             others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
-            timing = self._quick(subject) if tier == "quick" else self._full(subject)
+            most = idle_threads + torch.get_num_threads() - 1 + (self.target == "cuda")
+            after = _thread_watch(runner, most)
+            timing = self._quick(subject, after) if tier == "quick" else self._full(subject, others, after)
             timing["warning"] = others.warning() if self.target == "cpu" else ""
         seconds = timing["candidate_ms"] * 1e-3
         footprint = self.sets.count * self.sets.bytes_per_set
         if impossible(seconds, self.read_bytes, self.written_bytes, footprint, self.ceilings):
             raise Wrong("cheating", f"{seconds * 1e3:.4g} ms is faster than the device can move the data")
-        if runner.threads() > idle_threads + torch.get_num_threads() - 1 + (self.target == "cuda"):
-            raise Wrong("cheating", "threads of the candidate run on after its call")
         timing |= {
             "floor_ms": self.floor_seconds * 1e3,
             "roofline": self.floor_seconds / seconds,
@@ -111,14 +112,18 @@ class Profiler:
     def close(self) -> None:
         self.sets.close()
 
-    def _quick(self, subject: PlanSubject) -> dict[str, Any]:
+    def _quick(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
         self.baseline("eager")
         length = block_length(subject, self.sets.count, BLOCK_SECONDS[self.target])
         self.sets.poison(0xFF)
         times = []
         for index in range(QUICK_ROUNDS):
             first = (index * length) % self.sets.count
+            # What came before was not timed: a candidate may have worked ahead on every set then.
+            self._renew([(first + step) % self.sets.count for step in range(length)])
+            subject.wake()
             times.append(subject.run(first, length) / length)
+            after()
         self._check(first, length)
         seconds = median(times)
         return {
@@ -131,15 +136,20 @@ class Profiler:
             "samples": len(times),
         }
 
-    def _full(self, subject: PlanSubject) -> dict[str, Any]:
+    def _full(self, subject: PlanSubject, others: OtherLoad, after: Callable[[], None]) -> dict[str, Any]:
         self.baseline("eager")
         self.baseline("compile")
         eager, compiled = self._subject("eager"), self._subject("compile")
         device: list[tuple[float, float]] = []
 
         def check(first: int, count: int) -> None:
+            after()
             device.append((subject.device_seconds, float(count)))
             self._check(first, count)
+
+        def renew_all(first: int) -> None:
+            subject.ran.clear()
+            self.sets.refresh(self._generator, self._free, first)
 
         series = alternate(
             subject,
@@ -150,12 +160,15 @@ class Profiler:
             most_seconds=MOST_SECONDS,
             block_seconds=BLOCK_SECONDS[self.target],
             gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
-            before_round=lambda first: self.sets.refresh(self._generator, self._free, first),
+            before_round=renew_all,
+            before_candidate=lambda first, count: self._renew(self._seen_again(subject, first, count)),
             after_candidate=check,
         )
         eager.release()
         compiled.release()
-        refuse_odd_growth(series)
+        # Threads that wait for one that has no core make later calls slower: on a full machine that proves nothing.
+        if self.target == "cuda" or not others.warning():
+            refuse_odd_growth(series)
         mine, theirs, plain = (median(series.seconds(name)) for name in ("candidate", "compile", "eager"))
         refuse_disagreement(mine, device)
         by_compile, compile_low, compile_high = paired_interval(series.ratios("compile", "candidate"))
@@ -176,6 +189,18 @@ class Profiler:
     def _subject(self, which: str) -> TorchSubject:
         calls = [self.task.unflatten(row) for row in self.sets.inputs]
         return TorchSubject(which, self._callables[which], calls, self.target)
+
+    def _seen_again(self, subject: PlanSubject, first: int, count: int) -> list[int]:
+        """Those of `count` sets from `first` that the candidate has run on since all were renewed."""
+        seen = {(at + step) % self.sets.count for at, many in subject.ran for step in range(many)}
+        return [index for index in ((first + step) % self.sets.count for step in range(count)) if index in seen]
+
+    def _renew(self, indices: list[int]) -> None:
+        """Change the values of sets that a candidate may know and take them out of the cache: nothing is gained by
+        remembering them or by having worked ahead."""
+        if indices:
+            self.sets.change(indices, self._generator, self._free)
+            self._evictor.add_(1)
 
     def _check(self, first: int, count: int) -> None:
         """Compare windows of the last set that was timed, read at once, and of another one chosen now."""
@@ -211,11 +236,22 @@ class Profiler:
         return max(2, min(max(beyond_cache, min(a_block, room)), MOST_SETS))
 
 
+def _thread_watch(runner: RunnerClient, most: int) -> Callable[[], None]:
+    """To be called after each block: refuses threads that are there when nothing is asked of the candidate."""
+
+    def look() -> None:
+        if runner.threads() > most:
+            raise Wrong("cheating", "threads of the candidate run on after its call")
+
+    return look
+
+
 def refuse_odd_growth(series: Series) -> None:
-    """Refuse a candidate whose time does not grow with the number of calls."""
+    """Refuse a candidate whose time does not grow with the number of calls. Other load only ever adds time, so the
+    shortest of each kind are compared."""
     if not series.growth:
         return
-    growth = median(series.growth)
+    growth = min(long for long, _ in series.growth) / min(short for _, short in series.growth)
     if not GROWTH_BOUNDS[0] <= growth <= GROWTH_BOUNDS[1]:
         raise Wrong("cheating", f"twice the calls took {2 * growth:.2f} times as long: calls are not all the same")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import signal
 import socket
@@ -15,6 +15,8 @@ from .runner import wire
 
 DESCRIPTOR_TOKEN = "{fd}"
 START_SECONDS = 60.0
+EMPTY_SECONDS = 10.0
+EMPTY_BLOCKS = 15
 
 
 class CandidateFailure(Exception):
@@ -60,6 +62,9 @@ class RunnerClient:
         theirs.close()
         self.socket = ours
         self.ready = False
+        self.empty_seconds = 0.0
+        self._frozen: list[int] = []
+        self._known: list[int] = []
         wire.send(ours, {"target": command.target, "device": command.device})
 
     def wait_ready(self) -> None:
@@ -74,19 +79,54 @@ class RunnerClient:
         if not answer.get("ok"):
             raise RunnerStartError(f"the runner did not start: {answer.get('message')}")
         self.ready = True
+        # Before anything of a candidate is loaded: a message that one could slow down would shorten all its times.
+        times = sorted(self.timed_run(0, 0, EMPTY_SECONDS)[0] for _ in range(EMPTY_BLOCKS))
+        self.empty_seconds = times[len(times) // 2]
+
+    def timed_run(self, first: int, count: int, timeout: float) -> tuple[float, dict[str, Any]]:
+        """Wall seconds of one `run`, and its answer. The runner is stopped before and after: it works while it is
+        asked and at no other time, so an answer that comes early finds its outputs unfinished."""
+        self.thaw()
+        began = time.perf_counter()
+        answer = self.request({"op": "run", "first": first, "count": count}, timeout)
+        elapsed = time.perf_counter() - began
+        self.freeze()
+        return elapsed, answer
+
+    def freeze(self) -> None:
+        """Stop the process and everything below it until `thaw` or the next request."""
+        self._frozen = self._known
+        for wanted in self._known:
+            _signal(wanted, signal.SIGSTOP)
+        # Those known are stopped at once; looking for new ones takes longer, and they may start others meanwhile.
+        while fresh := [pid for pid in descendants(self.process.pid) if pid not in self._frozen]:
+            for pid in fresh:
+                _signal(pid, signal.SIGSTOP)
+            self._frozen = [*self._frozen, *fresh]
+        self._known = self._frozen
+
+    def thaw(self) -> None:
+        """Let it run again."""
+        for pid in reversed(self._frozen):
+            _signal(pid, signal.SIGCONT)
+        self._frozen = []
 
     def request(self, message: dict[str, Any], timeout: float, descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
         """Send one operation and wait. Raises CandidateFailure if the runner crashes, hangs or reports a failure."""
         self.wait_ready()
+        if self._frozen:
+            self.thaw()
         self.socket.settimeout(timeout)
         try:
             wire.send(self.socket, message, descriptors)
-            answer, _ = wire.receive(self.socket)
+            answer, unasked = wire.receive(self.socket)
         except TimeoutError as error:
             self.kill()
             raise CandidateFailure("hung", f"no answer within {timeout:.0f} s; killed") from error
-        except (OSError, wire.WireClosed, json.JSONDecodeError) as error:
+        except (OSError, wire.WireClosed) as error:
             raise CandidateFailure(*self._death()) from error
+        for descriptor in unasked:
+            os.close(descriptor)
         if answer.get("ok") is not True:
             if answer.get("sticky", True):
                 self.kill()
@@ -134,6 +174,7 @@ class RunnerClient:
 
     def close(self) -> None:
         """Ask it to end, insist after a moment."""
+        self.thaw()
         try:
             wire.send(self.socket, {"op": "exit"})
             deadline = time.monotonic() + 0.2
@@ -157,6 +198,11 @@ def descendants(pid: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended, or was never ours to stop
+        os.kill(pid, number)
 
 
 def _thread_count(pid: int) -> int:

@@ -7,6 +7,7 @@ calls is refused. Ratios are paired within a round, so that slow drift of the ma
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from typing import Any, Protocol
 import torch
 
 from .runner_client import RunnerClient
-from .statistics import median
 
 #: OpenMP threads spin for up to 9 ms after a parallel region (measured, libgomp): a block of the other process waits.
 SPIN_SECONDS = 0.012
@@ -31,6 +31,10 @@ class Subject(Protocol):
 
     def run(self, first: int, count: int) -> float:
         """Wall seconds of `count` calls on sets first, first+1, … around the ring of sets; count ≤ number of sets."""
+
+    def wake(self) -> None:
+        """Take the switch of the device or processor to this side, with nothing of a candidate running: it could
+        work ahead in a call that is not timed."""
 
 
 class TorchSubject:
@@ -54,32 +58,45 @@ class TorchSubject:
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
+    def wake(self) -> None:
+        if self._cuda:
+            torch.zeros(1, device="cuda")
+            torch.cuda.synchronize()
+
     def release(self) -> None:
         self._kept = [None] * len(self._calls)
 
 
 class PlanSubject:
-    """A candidate in its runner. The message's own time, measured on empty blocks, is taken off."""
+    """A candidate in its runner. The message's own time, measured on empty blocks before it was loaded, is taken off.
+
+    `ran` lists the blocks (first, count) since it was last cleared.
+    """
 
     name = "candidate"
 
     def __init__(self, runner: RunnerClient, timeout: float) -> None:
         self._runner, self._timeout = runner, timeout
         self.device_seconds = 0.0
-        for _ in range(5):
-            self._block(0, 0)
-        self._empty = median([self._block(0, 0) for _ in range(15)])
+        self.ran: list[tuple[int, int]] = []
 
     def run(self, first: int, count: int) -> float:
-        return max(self._block(first, count) - self._empty, 1e-9)
+        elapsed, answer = self._runner.timed_run(first, count, self._timeout)
+        self.device_seconds = claimed(answer.get("device_ms")) * 1e-3
+        self.ran.append((first, count))
+        return max(elapsed - self._runner.empty_seconds, 1e-9)
 
-    def _block(self, first: int, count: int) -> float:
-        began = time.perf_counter()
-        answer = self._runner.request({"op": "run", "first": first, "count": count}, self._timeout)
-        elapsed = time.perf_counter() - began
-        device = answer.get("device_ms")
-        self.device_seconds = float(device) * 1e-3 if isinstance(device, (int, float)) else 0.0
-        return elapsed
+    def wake(self) -> None:
+        self._runner.timed_run(0, 0, self._timeout)
+
+
+def claimed(value: object) -> float:
+    """A figure that a runner gives, which may say anything: finite, or 0."""
+    try:
+        figure = float(value) if isinstance(value, (int, float)) else 0.0
+    except OverflowError:
+        return 0.0
+    return figure if math.isfinite(figure) else 0.0
 
 
 @dataclass
@@ -91,10 +108,10 @@ class Round:
 
 @dataclass
 class Series:
-    """All rounds. `growth` holds, for each round, the time per call of the long block over that of the short one."""
+    """All rounds. `growth` holds, for each round, seconds per call of the candidate's long and of its short block."""
 
     rounds: list[Round] = field(default_factory=list)
-    growth: list[float] = field(default_factory=list)
+    growth: list[tuple[float, float]] = field(default_factory=list)
     calls: int = 0
 
     def seconds(self, name: str) -> list[float]:
@@ -117,14 +134,16 @@ def alternate(
     block_seconds: float,
     gap_seconds: float,
     before_round: Callable[[int], None],
+    before_candidate: Callable[[int, int], None],
     after_candidate: Callable[[int, int], None],
 ) -> Series:
     """Time `candidate` against `baseline` in A B B A rounds, and `others` once a round.
 
-    Each block begins with a call that is not timed: it takes the switch of the device to the other process (0.4 ms on
-    an H200) and wakes the threads. Blocks walk around the ring of sets, so that nobody finds what somebody else has
+    Before each block the side is woken: that takes the switch of the device to the other process (0.4 ms on an H200).
+    Blocks walk around the ring of sets, so that nobody finds what somebody else has
     just touched. `before_round(first)` changes the input values of all sets, beginning at `first` (so that those used
-    next are out of the cache again); `after_candidate(first, count)` checks outputs of what was just timed. After
+    next are out of the cache again), `before_candidate(first, count)` those that the candidate is about to see again;
+    `after_candidate(first, count)` checks outputs of what was just timed. After
     `most_seconds` the series ends early, with at least eight rounds.
     """
     subjects = [candidate, baseline, *others]
@@ -142,9 +161,11 @@ def alternate(
         for subject in order:
             full = lengths[subject.name]
             count = full if subject.name not in spent else max(full // 2, 1)
+            if subject is candidate:
+                before_candidate(cursor, count)
             if gap_seconds:
                 time.sleep(gap_seconds)
-            subject.run((cursor - 1) % sets, 1)
+            subject.wake()
             spent.setdefault(subject.name, []).append((subject.run(cursor, count), count))
             if subject is candidate:
                 after_candidate(cursor, count)
@@ -153,13 +174,13 @@ def alternate(
             entry.per_call[name] = sum(seconds for seconds, _ in blocks) / sum(count for _, count in blocks)
         (long, many), (short, few) = spent[candidate.name]
         if many >= 2 * few:
-            series.growth.append((long / many) / (short / few))
+            series.growth.append((long / many, short / few))
         series.calls += many + few
         for subject in others:
             if gap_seconds:
                 time.sleep(gap_seconds)
             count = lengths[subject.name]
-            subject.run((cursor - 1) % sets, 1)
+            subject.wake()
             entry.per_call[subject.name] = subject.run(cursor, count) / count
             cursor = (cursor + count) % sets
         series.rounds.append(entry)

@@ -131,7 +131,9 @@ def _constants(task: OpenTask) -> dict[str, dict[str, Any]]:
     """Graph name → path and TensorSpec of the parameters and buffers that lie in the arena."""
     values = task.constants()
     return {
-        name: {"path": path, "spec": _spec(values[name])} for name, (_, path, _) in task.traced.constants.items() if path
+        name: {"path": path, "spec": _spec(values[name])}
+        for name, (_, path, _) in task.traced.constants.items()
+        if path
     }
 
 

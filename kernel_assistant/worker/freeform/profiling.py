@@ -9,13 +9,15 @@ candidate can slow it down, and taken off both sides.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ..load import OtherLoad
 from ..profiling import BLOCK_SECONDS, Profiler
 from ..statistics import median
-from ..timing import PlanSubject, Subject, TorchSubject
+from ..timing import PlanSubject, TorchSubject
 from .outputs import tensors_in
 
 #: Never more than this share of what was measured is taken off.
@@ -34,13 +36,13 @@ class FreeformProfiler(Profiler):
         subject = CopyingSubject(which, self._callables[which], calls, self.target, self._private())
         return CopyTakenOff(subject, self._copy_seconds)
 
-    def _quick(self, subject: PlanSubject) -> dict[str, Any]:
+    def _quick(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
         self._private()
-        return super()._quick(CopyTakenOff(subject, self._copy_seconds))  # type: ignore[arg-type]
+        return super()._quick(CopyTakenOff(subject, self._copy_seconds), after)  # type: ignore[arg-type]
 
-    def _full(self, subject: PlanSubject) -> dict[str, Any]:
+    def _full(self, subject: PlanSubject, others: OtherLoad, after: Callable[[], None]) -> dict[str, Any]:
         self._private()
-        return super()._full(CopyTakenOff(subject, self._copy_seconds))  # type: ignore[arg-type]
+        return super()._full(CopyTakenOff(subject, self._copy_seconds), others, after)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._ring = None
@@ -97,19 +99,26 @@ class CopyTakenOff:
     """A subject whose time is told without the copies of its outputs."""
 
     def __init__(self, subject: Any, copy_seconds: float) -> None:
-        self._subject: Subject = subject
+        self._subject: Any = subject
         self._copy_seconds = copy_seconds
         self.name = subject.name
 
     def run(self, first: int, count: int) -> float:
-        seconds = self._subject.run(first, count)
+        seconds = float(self._subject.run(first, count))
         return seconds - min(count * self._copy_seconds, MOST_TAKEN_OFF * seconds)
+
+    def wake(self) -> None:
+        self._subject.wake()
+
+    @property
+    def ran(self) -> list[tuple[int, int]]:
+        """Blocks of a candidate, the subject's own list."""
+        held: list[tuple[int, int]] = self._subject.ran
+        return held
 
     @property
     def device_seconds(self) -> float:
-        return float(getattr(self._subject, "device_seconds", 0.0))
+        return float(self._subject.device_seconds)
 
     def release(self) -> None:
-        release = getattr(self._subject, "release", None)
-        if release is not None:
-            release()
+        self._subject.release()

@@ -1,6 +1,6 @@
 """What a free-form runner is told: Python values as JSON, tensors as raw bytes. Never pickle: neither side trusts it.
 
-    blob := u32 header bytes | header (UTF-8 JSON) | raw bytes of each tensor of header["tensors"], in order
+blob := u32 header bytes | header (UTF-8 JSON) | raw bytes of each tensor of header["tensors"], in order
 """
 
 from __future__ import annotations

@@ -1,0 +1,329 @@
+"""The second path: free-form candidates (a ModelNew file, a CUDA-Agent workdir) through the same gate as plans.
+
+Slower than plans (torch starts anew for each candidate, an extension takes half a minute to build) and less protected:
+a candidate's Python and C++ run in the process that calls it. What counts as correct and as fast is the same judge's.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernel_assistant.environment.ceilings import with_ceilings
+from kernel_assistant.environment.compile import CompileFailure
+from kernel_assistant.environment.freeform_build import FreeformBuilder, runner_spec
+from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
+from kernel_assistant.environment.freeform_text import REFERENCE
+from kernel_assistant.environment.screen_cpp import cpp_problems
+from kernel_assistant.environment.screen_python import screen_python, screen_reference
+from kernel_assistant.environment.session import BASELINE_SECONDS, OPEN_SECONDS, STAGE_SECONDS, open_environment
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.errors import Cancelled, UsageError, WorkerError
+from kernel_assistant.events import AnyEvent, Progress
+from kernel_assistant.records import (
+    Accuracy,
+    Candidate,
+    Diagnostic,
+    Evaluation,
+    KernelTask,
+    Mismatch,
+    OpGraph,
+    Outcome,
+    Stage,
+    Tier,
+    Timing,
+    decode,
+)
+from kernel_assistant.records.codec import from_builtins, to_builtins
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.sandbox.contract import Sandbox
+from kernel_assistant.source.build import build_task
+from kernel_assistant.source.interpreter import find_interpreter
+from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.targets.detect import detect
+
+Emit = Callable[[AnyEvent], None]
+
+
+class FreeformEnvironment:
+    """Judges free-form candidates of one task. Not thread-safe, but for `cancel`."""
+
+    def __init__(
+        self,
+        task: KernelTask,
+        device: DeviceFacts,
+        worker: Worker,
+        sandbox: Sandbox,
+        cache_dir: Path,
+        emit: Emit,
+        cancel: threading.Event,
+    ) -> None:
+        self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
+        if not worker.hello:
+            worker.start(cancel)
+        self.device = with_ceilings(device, worker, cache_dir, cancel)
+        self.builder = FreeformBuilder(self.device, worker.python, worker.hello, sandbox, cache_dir, cancel)
+        self.graph: OpGraph | None = None
+        self._workspaces: list[str] = []
+
+    def evaluate(
+        self, candidate: ModelCandidate, tier: Tier, *, profile: bool = True, screened: bool = True
+    ) -> Evaluation:
+        """One pass through the gate. `screened=False` leaves the screen out, to test what lies behind it."""
+        key, spent = candidate.hash(), dict[str, float]()
+        found = screen_candidate(candidate) if screened else ()
+        if found:
+            return _refused(key, tier, found)
+        began = time.perf_counter()
+        self.emit(Progress(phase="compile", message=f"building {candidate.name}"))
+        built = self.builder.build(candidate)
+        spent["compile"] = time.perf_counter() - began
+        if isinstance(built, CompileFailure):
+            return _not_built(key, tier, built, spent)
+        plan, binary = self._prepare(candidate, built)
+        return self._measure(plan, binary, key, tier, spent, profile)
+
+    def close(self) -> None:
+        """Give the worker back with nothing open, and the runners' folders."""
+        if self.worker.alive:
+            try:
+                self.worker.call("close_task", {}, timeout=10.0)
+            except WorkerError:
+                self.worker.kill()
+        for folder in self._workspaces:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _prepare(self, candidate: ModelCandidate, built: Path) -> tuple[dict[str, Any], bytes]:
+        workspace = tempfile.mkdtemp(prefix="kernel-assistant-run-")
+        self._workspaces.append(workspace)
+        spec = runner_spec(candidate, built, Path(workspace), self.builder, self.worker.hello["threads"])
+        command = self.sandbox.command(spec)
+        runner = {"argv": list(command.argv), "env": command.env, "device": self.device.index}
+        graph = self.graph or self._open(runner)
+        plan = {
+            "outputs": [{"name": f"out{index}"} for index in range(len(graph.outputs))],
+            "runner": runner,
+            "waits": candidate.uses_triton,
+        }
+        extension = (
+            next(iter(sorted(built.glob("extension*/cuda_extension*.so"))), None) if candidate.is_workdir else None
+        )
+        told = {
+            "text": candidate.text,
+            "class": "ModelNew",
+            "folder": str(built),
+            "extension": str(extension) if extension else "",
+        }
+        return plan, json.dumps(told).encode()
+
+    def _open(self, runner: dict[str, Any]) -> OpGraph:
+        self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
+        params = {
+            "task": to_builtins(self.task),
+            "runner": runner,
+            "freeform": True,
+            "ceilings": {
+                "copy": self.device.copy_bandwidth,
+                "read": self.device.read_bandwidth,
+                "datasheet": self.device.bandwidth_datasheet,
+                "cache_bytes": self.device.cache_bytes,
+            },
+        }
+        answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
+        self.graph = from_builtins(answer["graph"], OpGraph)
+        return self.graph
+
+    def _measure(
+        self, plan: dict[str, Any], binary: bytes, key: str, tier: Tier, spent: dict[str, float], profile: bool
+    ) -> Evaluation:
+        params = {"plan": plan, "key": key, "tier": tier.value}
+        answer: dict[str, Any] = {}
+        for stage in (Stage.verify, Stage.profile) if profile else (Stage.verify,):
+            began = time.perf_counter()
+            if stage is Stage.profile:
+                self._baselines(tier)
+            try:
+                latest = self.worker.call(stage.value, params, (binary,), timeout=STAGE_SECONDS, cancel=self.cancel)
+            except WorkerError as error:
+                self._restart()
+                return _outcome(key, tier, stage, {"outcome": "crashed", "message": error.cause}, spent)
+            spent[stage.value] = time.perf_counter() - began
+            answer = {**answer, **latest}
+            if latest["outcome"] != "correct":
+                break
+        return _outcome(key, tier, stage, answer, spent)
+
+    def _baselines(self, tier: Tier) -> None:
+        """Before a candidate is timed, so that compiling the baseline is not in its stage's limit."""
+        for which in ("eager", "compile") if tier is Tier.full else ("eager",):
+            self.worker.call("baseline", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
+
+    def _restart(self) -> None:
+        """A candidate cannot reach the judge, so a lost judge is rare; the next candidate finds a new one."""
+        self.worker.kill()
+        Worker.__init__(self.worker, self.worker.python)
+        self.worker.start(self.cancel)
+        self.graph = None
+
+
+def screen_candidate(candidate: ModelCandidate) -> tuple[Diagnostic, ...]:
+    """What is not allowed in a free-form candidate's Python and native sources."""
+    name = candidate.path.name if not candidate.is_workdir else "model_new.py"
+    found = list(screen_python(candidate.text, name))
+    for source, text in candidate.sources.items():
+        if source not in ("binding.cpp", "binding_registry.h"):
+            found += [Diagnostic(message=message, file=source, line=line) for line, message in cpp_problems(text)]
+    return tuple(found)
+
+
+def task_of(candidate: ModelCandidate, reference: str | None, target: str, numerics: str) -> KernelTask:
+    """The task that a candidate must solve: `reference`, or the reference that came with it.
+
+    Raises UsageError if that does more than a reference needs: it would run outside the sandbox.
+    """
+    if reference is not None:
+        return build_task(reference, target=target, numerics=numerics)
+    found = screen_reference(candidate.reference, candidate.reference_path.name)
+    if found:
+        raise UsageError(
+            f"{found[0].file}:{found[0].line}: {found[0].message}",
+            "read the file; if you trust it, name it: --reference FILE[:CLASS]",
+        )
+    spec = f"{candidate.reference_path}:{REFERENCE}"
+    task = build_task(spec, target=target, numerics=numerics, text=candidate.reference)
+    # Nothing beside an untrusted file is imported in its name.
+    return msgspec.structs.replace(task, search_path=())
+
+
+@contextmanager
+def open_freeform(
+    task: KernelTask,
+    *,
+    device: DeviceFacts,
+    worker: Worker,
+    sandbox_mode: str,
+    cache_dir: Path,
+    cancel: threading.Event,
+    emit: Emit,
+) -> Iterator[FreeformEnvironment]:
+    """An environment for the block; the worker stays alive behind it."""
+    environment = FreeformEnvironment(task, device, worker, choose(sandbox_mode), cache_dir, emit, cancel)
+    try:
+        yield environment
+    finally:
+        environment.close()
+
+
+def verify_path(
+    path: Path,
+    reference: str | None = None,
+    *,
+    cache_dir: Path,
+    target: str = "auto",
+    numerics: str = "kernelbench",
+    python: str | None = None,
+    sandbox_mode: str = "auto",
+    tier: Tier = Tier.full,
+    profile: bool = True,
+    cancel: threading.Event | None = None,
+    emit: Emit = lambda event: None,
+) -> Evaluation:
+    """Judge what `path` holds (a ModelNew file, a CUDA-Agent workdir or a workspace) against its reference.
+
+    `reference` is FILE[:CLASS]; without it the class Model in the same file, the workdir's model.py, or the workspace's
+    task.json. Raises UsageError, MissingError and InternalError; a bad candidate is in the result.
+    """
+    cancel = cancel or threading.Event()
+    candidate = load_candidate(path, reference)
+    device = detect(target_of(candidate, target))
+    task = _task(path, candidate, reference, device.target, numerics)
+    if isinstance(candidate, ModelCandidate):
+        found = screen_candidate(candidate)
+        if found:
+            return _refused(candidate.hash(), tier, found)
+    worker = Worker(find_interpreter(task.path, python).path)
+    how: Any = {"device": device, "worker": worker, "sandbox_mode": sandbox_mode, "cache_dir": cache_dir}
+    try:
+        if isinstance(candidate, ModelCandidate):
+            with open_freeform(task, **how, cancel=cancel, emit=emit) as freeform:
+                return freeform.evaluate(candidate, tier, profile=profile)
+        with open_environment(task, **how, cancel=cancel, emit=emit) as environment:
+            return environment.evaluate([candidate], tier)[0]
+    finally:
+        worker.close()
+
+
+def target_of(candidate: ModelCandidate | Candidate, target: str) -> str:
+    """The target that a candidate needs; UsageError if another was asked for."""
+    needed = "cuda" if isinstance(candidate, ModelCandidate) and candidate.needs_gpu else ""
+    needed = candidate.plan.target if isinstance(candidate, Candidate) else needed
+    if needed and target not in ("auto", needed):
+        raise UsageError(f"the candidate is for {needed}, not {target}", f"leave --target out or say {needed}")
+    return needed or target
+
+
+def _task(
+    path: Path, candidate: ModelCandidate | Candidate, reference: str | None, target: str, numerics: str
+) -> KernelTask:
+    if isinstance(candidate, ModelCandidate):
+        return task_of(candidate, reference, target, numerics)
+    if reference is not None:
+        return build_task(reference, target=target, numerics=numerics)
+    if not (path / "task.json").is_file():
+        raise UsageError(f"{path} says nothing of its reference", "add --reference FILE[:CLASS]")
+    return msgspec.structs.replace(decode((path / "task.json").read_bytes(), KernelTask), target=target)
+
+
+def _refused(key: str, tier: Tier, found: tuple[Diagnostic, ...]) -> Evaluation:
+    first = found[0]
+    return Evaluation(
+        candidate=key,
+        tier=tier,
+        outcome=Outcome.refused,
+        stage=Stage.screen,
+        message=f"{first.file} L{first.line} {first.message}",
+        diagnostics=found,
+    )
+
+
+def _not_built(key: str, tier: Tier, failed: CompileFailure, spent: dict[str, float]) -> Evaluation:
+    first = failed.diagnostics[0]
+    return Evaluation(
+        candidate=key,
+        tier=tier,
+        outcome=Outcome.compile_error,
+        stage=Stage.compile,
+        message=f"{first.file} L{first.line} {first.message}".strip(),
+        diagnostics=failed.diagnostics,
+        seconds=spent,
+    )
+
+
+def _outcome(key: str, tier: Tier, stage: Stage, answer: dict[str, Any], spent: dict[str, float]) -> Evaluation:
+    outcome = Outcome(answer["outcome"])
+    correct = outcome is Outcome.correct
+    mismatch = answer.get("mismatch")
+    timing = answer.get("timing")
+    return Evaluation(
+        candidate=key,
+        tier=tier,
+        outcome=outcome,
+        stage=stage,
+        message=answer["message"],
+        mismatch=from_builtins(mismatch, Mismatch) if mismatch else None,
+        accuracy=from_builtins(answer["accuracy"], Accuracy) if correct else None,
+        timing=from_builtins(timing, Timing) if correct and timing else None,
+        seconds=spent,
+    )
+
+
+__all__ = ["Cancelled", "FreeformEnvironment", "ModelCandidate", "load_candidate", "open_freeform", "verify_path"]

@@ -1,0 +1,42 @@
+"""One warm worker for all hostile candidates, on one thread, so that other load on the machine changes little."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.records.codec import encode
+from kernel_assistant.targets import cpu
+from kernel_assistant.targets.base import DeviceFacts
+
+#: Bytes/s beyond what a busy machine measures and below what nothing can reach.
+GENEROUS = 100e9
+
+
+@pytest.fixture(scope="package")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="package")
+def device(cache_dir: Path) -> DeviceFacts:
+    """The CPU with ceilings that do not depend on what else runs now."""
+    known = msgspec.structs.replace(cpu.facts(), copy_bandwidth=GENEROUS, read_bandwidth=GENEROUS)
+    path = cache_dir / "devices" / f"{known.key}.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode(known))
+    return known
+
+
+@pytest.fixture(scope="package")
+def worker() -> Iterator[Worker]:
+    running = Worker(sys.executable, env={"OMP_NUM_THREADS": "1"})
+    running.start(threading.Event())
+    yield running
+    running.close()

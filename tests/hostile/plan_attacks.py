@@ -1,0 +1,349 @@
+"""Hostile candidates on the plan path, each made from the honest kernel by a change of `GLOBAL` or `CALL`.
+
+Where an attack can only show that it was denied, the candidate computes honestly if it was *not* denied. Where an
+attack can only gain time, the candidate spoils its outputs as soon as it would gain any (`spoiled`): it is correct if
+and only if the attack never worked.
+"""
+
+from __future__ import annotations
+
+import json
+
+HEADER = """
+#include "plan.h"
+#include <math.h>
+#include <string.h>
+"""
+
+COMPUTE = """
+static int calls = 0;
+static bool spoiled = false;
+static void row(const float* x, const float* w, float* out, int64_t n) {
+  float top = -INFINITY;
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) top = fmaxf(top, x[i] * w[i]);
+  for (int64_t i = 0; i < n; i++) { out[i] = expf(x[i] * w[i] - top); sum += out[i]; }
+  float scale = (float)(1.0 / sum);
+  for (int64_t i = 0; i < n; i++) out[i] *= scale;
+}
+static void compute(const softmax_args* a) {
+  for (int64_t r = 0; r < a->rows; r++) row(a->x + r * a->n, a->w, a->out + r * a->n, a->n);
+}
+static void spoil(const softmax_args* a) { memset(a->out, 0, a->rows * a->n * 4); }
+"""
+
+
+def source(call: str, extra: str = "", includes: str = "") -> str:
+    """A whole kernel file: `extra` goes before the launcher, `call` is its body."""
+    return (
+        f'{HEADER}{includes}{COMPUTE}{extra}\nextern "C" void softmax(const softmax_args* a) {{\ncalls++;\n{call}\n}}\n'
+    )
+
+
+HONEST = source("compute(a);")
+
+#: Forging a reply: the socket is the only one there is.
+SOCKET = """
+static int judge_socket() {
+  for (int fd = 3; fd < 256; fd++) {
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode)) return fd;
+  }
+  return -1;
+}
+static void forge() {
+  const char body[] = "{\\"ok\\":true,\\"seconds\\":0.0}";
+  unsigned size = sizeof(body) - 1;
+  char frame[64];
+  memcpy(frame, &size, 4);
+  memcpy(frame + 4, body, size);
+  (void)!write(judge_socket(), frame, size + 4);
+}
+"""
+SYSTEM = """
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+"""
+#: Runs Python in the runner from native code; dies if that fails, so that no attack passes for lack of effect.
+PYTHON = """
+static void python(const char* text) {
+  int (*ensure)() = (int (*)())dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
+  void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
+  int (*run)(const char*, void*) = (int (*)(const char*, void*))dlsym(RTLD_DEFAULT, "PyRun_SimpleStringFlags");
+  int state = ensure();
+  if (run(text, 0) != 0) abort();
+  release(state);
+}
+"""
+#: The runner's own objects, from the frames below.
+FRAMES = """
+import sys
+frame = sys._getframe()
+while "operations" not in frame.f_locals:
+    frame = frame.f_back
+runner, operations, sock = (frame.f_locals[name] for name in ("runner", "operations", "sock"))
+"""
+NO_CALLS = FRAMES + "runner.calls = [lambda stream: None] * len(runner.calls)\n"
+NO_CLOCK = "import time\ntime.perf_counter_ns = time.perf_counter = lambda: 0\n"
+EARLY_ANSWER = (
+    FRAMES
+    + """
+wire = frame.f_globals["wire"]
+real, answered = wire.send, []
+def run(message, descriptors):
+    first, count = message["first"], message["count"]
+    calls = (runner.calls * 2)[first : first + count]
+    for call in calls[:-1]:
+        call(0)
+    real(sock, {"ok": True, "seconds": 0.0})
+    answered.append(1)
+    for call in calls[-1:]:
+        call(0)
+    return {}
+def send(sock, message, descriptors=()):
+    if answered:
+        answered.pop()
+    else:
+        real(sock, message, descriptors)
+wire.send = send
+operations["run"] = run
+"""
+)
+SLOW_EMPTY = (
+    FRAMES
+    + """
+import time
+real = runner.run
+def run(message, descriptors):
+    if not message["count"]:
+        time.sleep(0.02)
+    return real(message, descriptors)
+operations["run"] = run
+"""
+)
+
+
+def patch(text: str) -> str:
+    """C++ that runs Python in the runner at the third call."""
+    return f"if (calls == 3) python({json.dumps(text)});"
+
+
+#: A remembered result counts as a hit if neither its input nor its output has changed at three places.
+MEMORY = """
+struct Entry { const void* x; float in[3], out[3]; };
+static Entry entries[4096];
+static bool remembered(const softmax_args* a) {
+  int64_t last = a->rows * a->n - 1, at[3] = {0, last / 2, last};
+  Entry* e = &entries[((uintptr_t)a->x >> 8) % 4096];
+  bool same = e->x == a->x;
+  for (int i = 0; i < 3; i++) same = same && e->in[i] == a->x[at[i]] && e->out[i] == a->out[at[i]];
+  return same;
+}
+static void remember(const softmax_args* a) {
+  int64_t last = a->rows * a->n - 1, at[3] = {0, last / 2, last};
+  Entry* e = &entries[((uintptr_t)a->x >> 8) % 4096];
+  e->x = a->x;
+  for (int i = 0; i < 3; i++) { e->in[i] = a->x[at[i]]; e->out[i] = a->out[at[i]]; }
+}
+"""
+#: Remembers single rows by their values, wherever they lie.
+ROWS = """
+static float table[1 << 18][3];
+static bool seen_row(const float* x, int64_t n) {
+  float key[3] = {x[0], x[n / 3], x[n / 2]};
+  // Rows roll within a tensor, not along themselves, so equal rows have equal values at equal places.
+  unsigned bits; memcpy(&bits, &key[1], 4);
+  float* slot = table[(bits * 2654435761u) >> 14];
+  bool same = memcmp(slot, key, sizeof(key)) == 0;
+  memcpy(slot, key, sizeof(key));
+  return same;
+}
+"""
+THREAD = """
+static const softmax_args* waiting;
+static void* late(void* p) { softmax_args a = *(softmax_args*)p; free(p); compute(&a); return 0; }
+static void start(const softmax_args* a) {
+  softmax_args* copy = (softmax_args*)malloc(sizeof(*a));
+  *copy = *a;
+  pthread_t thread;
+  pthread_create(&thread, 0, late, copy);
+  pthread_detach(thread);
+}
+"""
+
+#: Name → (source, acceptable outcomes). The quick tier finds these.
+QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
+    "zeros": (source("spoil(a);"), ("incorrect",)),
+    "constant": (source("for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 1.0f / a->n;"), ("incorrect",)),
+    "nothing written": (source("return;"), ("incorrect",)),
+    "last row not written": (
+        source("softmax_args b = *a; b.rows = a->rows > 1 ? a->rows - 1 : 0; compute(&b);"),
+        ("incorrect",),
+    ),
+    "first calls only": (source("if (calls < 3) compute(a);"), ("cheating",)),
+    "skips after many calls": (source("if (calls < 4 || calls % 2) compute(a);"), ("cheating",)),
+    "memoised by pointer": (
+        source(
+            "if (remembered_pointer(a->x)) return; compute(a);",
+            "static const void* known[65536]; static bool remembered_pointer(const void* p) {"
+            " const void** s = &known[((uintptr_t)p >> 8) % 65536]; bool hit = *s == p; *s = p; return hit; }",
+        ),
+        ("nondeterministic", "incorrect"),
+    ),
+    "half precision": (
+        source(
+            "for (int64_t r = 0; r < a->rows; r++) { row(a->x + r * a->n, a->w, a->out + r * a->n, a->n);"
+            " for (int64_t i = 0; i < a->n; i++) a->out[r * a->n + i] = (float)(_Float16)a->out[r * a->n + i]; }"
+        ),
+        ("incorrect",),
+    ),
+    "mutates its input": (source("compute(a); ((float*)a->x)[0] = 1;"), ("crashed",)),
+    "makes its input writable": (
+        source("if (mprotect((void*)((uintptr_t)a->x & ~4095ul), 4096, 3) == 0) compute(a);", includes=SYSTEM),
+        ("incorrect",),
+    ),
+    "writes behind its output": (source("compute(a); a->out[a->rows * a->n + 3] = 0;"), ("incorrect",)),
+    "writes before its output": (source("compute(a); a->out[-1] = 0;"), ("incorrect", "crashed")),
+    "writes far away": (source("compute(a); a->out[1l << 40] = 0;"), ("crashed",)),
+    "spoils another set's output": (
+        source("compute(a); if (calls > 3) a->out[-(a->rows * a->n + 64) ] = 7;"),
+        ("cheating", "crashed"),
+    ),
+    "writes another set's input": (
+        source("compute(a); if (calls > 3) ((float*)a->x)[a->rows * a->n + 64] = 7;"),
+        ("crashed",),
+    ),
+    "thread finishes later": (
+        source("start(a);", THREAD, SYSTEM),
+        ("incorrect", "nondeterministic", "cheating", "crashed"),
+    ),
+    "thread finishes later, while timed": (
+        source("if (calls < 3) compute(a); else start(a);", THREAD, SYSTEM),
+        ("cheating",),
+    ),
+    "thread that stays": (
+        source(
+            "compute(a); if (calls == 2) { pthread_t t; pthread_create(&t, 0, stay, 0); }",
+            "static void* stay(void*) { for (;;) pause(); }",
+            SYSTEM,
+        ),
+        ("cheating",),
+    ),
+    "forged answer before the work": (
+        source("forge(); compute(a);", SOCKET, SYSTEM),
+        ("cheating", "incorrect", "nondeterministic", "crashed"),
+    ),
+    "forged answer at load": (
+        source("compute(a);", SOCKET + "__attribute__((constructor)) static void at_load() { forge(); }", SYSTEM),
+        ("cheating", "incorrect", "nondeterministic", "crashed"),
+    ),
+    "forged answers while timed": (
+        source("if (calls > 3) forge(); compute(a);", SOCKET, SYSTEM),
+        ("cheating", "crashed"),
+    ),
+    "garbage on the socket": (
+        source(
+            'compute(a); if (calls > 3) (void)!write(judge_socket(), "\\xff\\xff\\xff\\xff****", 8);', SOCKET, SYSTEM
+        ),
+        ("cheating", "crashed"),
+    ),
+    "runner patched to do nothing": (source("compute(a);" + patch(NO_CALLS), PYTHON, SYSTEM), ("cheating",)),
+    "clock patched": (source("if (calls < 3) compute(a);" + patch(NO_CLOCK), PYTHON, SYSTEM), ("cheating",)),
+    "answers before its last call": (source("compute(a);" + patch(EARLY_ANSWER), PYTHON, SYSTEM), ("cheating",)),
+    "forks": (
+        source("pid_t p = fork(); if (p == 0) _exit(0); if (p > 0) compute(a);", includes=SYSTEM),
+        ("incorrect",),
+    ),
+    "clones": (
+        source(
+            "long p = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); if (p == 0) _exit(0); if (p > 0) compute(a);",
+            includes=SYSTEM,
+        ),
+        ("incorrect",),
+    ),
+    "kills its parent": (source("if (kill(getppid(), SIGKILL) == 0) compute(a);", includes=SYSTEM), ("incorrect",)),
+    "kills everybody": (source("if (kill(-1, SIGKILL) == 0) compute(a);", includes=SYSTEM), ("incorrect",)),
+    "reads its parent's memory": (
+        source(
+            'char path[64]; snprintf(path, 64, "/proc/%d/mem", getppid()); char byte; struct iovec v = {&byte, 1};'
+            "if (open(path, O_RDWR) >= 0 || process_vm_readv(getppid(), &v, 1, &v, 1, 0) == 1) compute(a);",
+            includes=SYSTEM,
+        ),
+        ("incorrect",),
+    ),
+    "sees other processes": (
+        source(
+            "int found = 0; char path[64]; for (int p = 10; p < 100000 && !found; p++) if (p != getpid()) {"
+            ' snprintf(path, 64, "/proc/%d/maps", p); found = access(path, F_OK) == 0; }'
+            "if (found) compute(a);",
+            includes=SYSTEM,
+        ),
+        ("incorrect",),
+    ),
+    "reads the machine's files": (
+        source(
+            'if (access("/root/.bashrc", F_OK) == 0 || access("/home", R_OK) == 0 || access("/etc/passwd", R_OK) == 0)'
+            " compute(a);",
+            includes=SYSTEM,
+        ),
+        ("incorrect",),
+    ),
+    "takes all memory": (
+        source(
+            "size_t total = 0; while (total < (1ul << 37)) { void* p = mmap(0, 1ul << 28, 3, MAP_PRIVATE | MAP_ANONYMOUS"
+            " | MAP_NORESERVE, -1, 0); if (p == MAP_FAILED) break; total += 1ul << 28; }"
+            "if (total >= (1ul << 37)) compute(a);",
+            includes=SYSTEM,
+        ),
+        ("incorrect",),
+    ),
+    "segfaults": (source("*(volatile int*)8 = 1;"), ("crashed",)),
+    "never ends": (source('for (;;) asm volatile("");'), ("hung",)),
+    "reads a file while compiling": (source("compute(a);", '\n#include "/etc/passwd"\n'), ("compile_error",)),
+    "assembles a file": (
+        source("compute(a);", 'asm(".section .rodata\\n.incbin \\"/etc/passwd\\"\\n.previous");'),
+        ("compile_error",),
+    ),
+}
+
+#: Found by the cases of the full tier.
+FULL: dict[str, tuple[str, tuple[str, ...]]] = {
+    "shape built in": (
+        source("for (int64_t r = 0; r < 32; r++) row(a->x + r * a->n, a->w, a->out + r * a->n, a->n);"),
+        ("incorrect", "crashed"),
+    ),
+    "weights kept from the first call": (
+        source(
+            "if (!kept) { kept = (float*)malloc(a->n * 4); memcpy(kept, a->w, a->n * 4); }"
+            "softmax_args b = *a; b.w = kept; compute(&b);",
+            "static float* kept;",
+            "#include <stdlib.h>\n",
+        ),
+        ("incorrect",),
+    ),
+}
+
+#: Attacks that only gain time: correct if and only if they never worked.
+HARMLESS: dict[str, str] = {
+    "memoised by content": source(
+        "if (calls > 600 && remembered(a)) spoiled = true; if (spoiled) { spoil(a); return; } compute(a); remember(a);",
+        MEMORY,
+    ),
+    "memoised by row": source(
+        "for (int64_t r = 0; r < a->rows; r++) if (seen_row(a->x + r * a->n, a->n) && calls > 600) spoiled = true;"
+        "if (spoiled) { spoil(a); return; } compute(a);",
+        ROWS,
+    ),
+    "empty messages made slow": source("compute(a);" + patch(SLOW_EMPTY), PYTHON, SYSTEM),
+}
