@@ -84,18 +84,12 @@ class Unit:
         self.add(line)
 
     def _kept_lines(self) -> list[str]:
-        return [line for at, line in enumerate(self.lines) if at not in self.optional or self._is_used(at)]
-
-    def _is_used(self, at: int) -> bool:
-        """Whether a later line of the same block has the name that line `at` declares."""
-        name, line = re.compile(rf"\b{self.optional[at]}\b"), self.lines[at]
-        indent = len(line) - len(line.lstrip())
-        for later in self.lines[at + 1 :]:
-            if later[:indent].strip():
-                return False
-            if name.search(later):
-                return True
-        return False
+        """All lines but unread declarations. From the end, so that what only such a line reads goes as well."""
+        kept: list[str] = []
+        for at in range(len(self.lines) - 1, -1, -1):
+            if at not in self.optional or _reads(kept, self.optional[at], self.lines[at]):
+                kept.append(self.lines[at])
+        return kept[::-1]
 
     def open(self, line: str) -> None:
         self.add(line + " {" if line else "{")
@@ -155,6 +149,18 @@ class Unit:
         if isinstance(step, int) and step < 0:
             return f"(int64_t){step} * {var}"
         return f"{self.size(step)} * {var}"
+
+
+def _reads(later: list[str], name: str, declaration: str) -> bool:
+    """Whether a line of the declaration's block reads `name`; `later` is what follows, last line first."""
+    word = re.compile(rf"\b{name}\b")
+    indent = len(declaration) - len(declaration.lstrip())
+    for line in reversed(later):
+        if line[:indent].strip():
+            return False
+        if word.search(line):
+            return True
+    return False
 
 
 class Body:

@@ -28,7 +28,7 @@ def _pointwise(shape: Shape) -> list[Schedule]:
 
 def _rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     cores = max(device.cores, 1)
-    found = [*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)]
+    found = _safe_first([*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)])
     if shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20:
         # Too few rows to fill the device: share them, eight blocks a processor.
         wanted = max(8 * cores // shape.outer, 2)
@@ -37,6 +37,12 @@ def _rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
         split = [make("cuda", "rows/split", parts=count, unroll=u, vec=shape.vec) for count in pieces for u in (2, 4)]
         return [*split, *found]
     return found
+
+
+def _safe_first(found: list[Schedule]) -> list[Schedule]:
+    """One block or warp a row goes first: it runs on every device that CUDA knows."""
+    alone = next((schedule for schedule in found if dict(schedule.params).get("cluster", 1) == 1), found[0])
+    return [alone, *(schedule for schedule in found if schedule != alone)]
 
 
 def _register_rows(shape: Shape) -> list[Schedule]:
@@ -75,7 +81,7 @@ def _shared_rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _stream_rows(shape: Shape) -> list[Schedule]:
-    clusters = (1,) if shape.passes < 2 or shape.reduced < 16384 else (1, 4, 8)
+    clusters = (1,) if shape.passes < 2 or shape.reduced < 16384 else (1, 4, 8, 16)
     block = 256 if shape.reduced <= 8192 else 512
     found = [
         make("cuda", "rows/stream", block=block, cluster=c, unroll=u, vec=shape.vec) for c in clusters for u in (2, 4)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.cpu.common import costly
 from kernel_assistant.generator.cuda.group import make_layout
-from kernel_assistant.generator.expr import Axis
+from kernel_assistant.generator.expr import Axis, children
 from kernel_assistant.generator.nest import Nest, accesses
-from kernel_assistant.generator.passes import plan_passes
+from kernel_assistant.generator.passes import Passes, plan_passes
 from kernel_assistant.generator.sizes import size_value
 from kernel_assistant.records.graph import DTYPE_BYTES
 
@@ -18,7 +18,7 @@ class Shape:
     """Base sizes of the loops and what moves along them.
 
     `row_bytes`: bytes of one position of R (rows) over all loads along it; `written_bytes`: of all outputs; `vec`:
-    elements of a 16-byte access if the layout permits; `kept`: values that later passes read; `passes`: sweeps over R;
+    elements of a 16-byte access if the layout permits; `kept`: most values held for later passes at a time; `passes`: sweeps over R;
     `costly`: some of the kept values are expensive to have again; `static`: R is no free dimension; `shifted`: rows
     begin unaligned.
     """
@@ -62,13 +62,24 @@ def measure(nest: Nest, dims: dict[str, int]) -> Shape:
         row_bytes=sum(DTYPE_BYTES[a.dtype] for a in along if not a.buffer.startswith("out")),
         written_bytes=written,
         vec=vec,
-        kept=len(plan.kept),
+        kept=_live(plan),
         passes=len(plan.passes),
         costly=bool(plan_passes(nest, costly).kept),
         static=isinstance(nest.size(nest.reduced), int),
         shifted=shifted,
         reverse=any(scan.reverse for scan in nest.scans),
     )
+
+
+def _live(plan: Passes) -> int:
+    """Most values that are kept at the same time."""
+    last: dict[int, int] = {}
+    for number, part in enumerate(plan.passes):
+        read = [*part.body, *part.reduces]
+        last.update((id(child), number) for expr in read for child in children(expr))
+        last.update((id(output.expr), number) for _, output in part.stores)
+    born = {id(expr): number for number, part in enumerate(plan.passes) for expr in part.kept}
+    return max((sum(born[at] < after <= last[at] for at in born) for after in range(1, len(plan.passes))), default=0)
 
 
 def _vector(nest: Nest) -> tuple[int, bool]:

@@ -132,6 +132,7 @@ class Columns:
             unit.close()
             return
         unroll = self.schedule["unroll"]
+        unit.open("")
         unit.add(f"int64_t base = {begin} + ty;")
         # Whole batches have their loads in flight together; the rest goes row by row.
         unit.open(f"for (; base + {(unroll - 1) * self.ty} < {end}; base += {unroll * self.ty})")
@@ -147,6 +148,7 @@ class Columns:
         unit.open(f"for (; base < {end}; base += {self.ty})")
         unit.add("const int64_t r = base;")
         self._vector(body, part, "", loading=True)
+        unit.close()
         unit.close()
 
     def _rows(self, unit: Unit, unroll: int) -> None:

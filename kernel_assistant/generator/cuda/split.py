@@ -67,11 +67,13 @@ class _RowParts:
         self.scope += part.scope
         unit = Unit(f"rows_part{number}", "cuda")
         step = self.block * self.vec
-        unit.add(f"const int64_t o = blockIdx.x / {self.parts};")
+        # Every other launch runs backwards: it begins with what the one before has left in the L2 cache.
+        unit.add("const int64_t block = " + ("gridDim.x - 1 - blockIdx.x;" if number % 2 else "blockIdx.x;"))
+        unit.add_if_used("o", f"const int64_t o = block / {self.parts};")
         unit.add(
             f"const int64_t share = ({unit.size(self.size)} + {self.parts * step - 1}) / {self.parts * step} * {step};"
         )
-        unit.add(f"const int64_t begin = blockIdx.x % {self.parts} * share;")
+        unit.add(f"const int64_t begin = block % {self.parts} * share;")
         body = self._begin(unit)
         self._sweep(unit, body, part)
         self._finish(unit, f"{size_text(self.rows)} * {self.parts}")
@@ -83,7 +85,7 @@ class _RowParts:
         layout.at, layout.limit = "{}", "end"
         shift = shift_text(unit, self.nest, layout)
         unit.add(f"const int64_t R = {unit.size(self.size)};")
-        last = f"blockIdx.x % {self.parts} == {self.parts - 1} ? R : ka_min(R, begin + share{shift})"
+        last = f"block % {self.parts} == {self.parts - 1} ? R : ka_min(R, begin + share{shift})"
         unit.add(f"const int64_t end = {last};")
         unit.add(f"const int64_t first = begin + threadIdx.x * {self.vec}{shift};")
         reducing.declare(unit)
@@ -96,7 +98,7 @@ class _RowParts:
     def _leave(self, unit: Unit, reducing: Reducing) -> None:
         unit.open("if (threadIdx.x == 0)")
         for name, source, _ in self._slots(reducing):
-            unit.add(f"{unit.buffer(name)}[blockIdx.x] = {source};")
+            unit.add(f"{unit.buffer(name)}[block] = {source};")
         unit.close()
         shape = (size_text(self.rows), str(self.parts))
         self.scratch += [
@@ -140,7 +142,7 @@ class _RowParts:
     def launch_end(self) -> None:
         """Outputs that do not vary along R."""
         unit = Unit("rows_end", "cuda")
-        unit.add("const int64_t o = blockIdx.x;")
+        unit.add_if_used("o", "const int64_t o = blockIdx.x;")
         body = self._begin(unit)
         write_scope(body, self.plan.scope)
         store_scope(body, self.plan.stores, "threadIdx.x == 0")
