@@ -33,13 +33,12 @@ def get_init_inputs():
     return [{WIDTH}]
 """
 
-#: Correct. The marks are where tests break it.
+#: Correct, on one thread: two that wait for each other on a full machine cost milliseconds. Tests break it at the marks.
 SOURCE = """#include "plan.h"
 #include <math.h>
 /*GLOBAL*/
 extern "C" void norm(const norm_args* a) {
   /*ENTRY*/
-  #pragma omp parallel for
   for (int64_t r = 0; r < a->rows; r++) {
     const float* x = a->x + r * 256;
     float* o = a->o + r * 256;
