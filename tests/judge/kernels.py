@@ -33,7 +33,7 @@ def get_init_inputs():
     return [{WIDTH}]
 """
 
-#: Correct, on one thread: two that wait for each other on a full machine cost milliseconds. Tests break it at the marks.
+#: Correct, on one thread (two that wait for each other on a full machine cost milliseconds). Tests break the marks.
 SOURCE = """#include "plan.h"
 #include <math.h>
 /*GLOBAL*/

@@ -172,9 +172,11 @@ BAD_PLANS = {
 
 @pytest.mark.parametrize(("changes", "said"), BAD_PLANS.values(), ids=BAD_PLANS)
 def test_a_bad_plan_is_named(norm, changes, said):
-    source = candidate().sources["norm.cpp"].replace("norm_args", f"{changes['launches'][0].symbol}_args") if (
-        "launches" in changes
-    ) else candidate().sources["norm.cpp"]
+    source = (
+        candidate().sources["norm.cpp"].replace("norm_args", f"{changes['launches'][0].symbol}_args")
+        if ("launches" in changes)
+        else candidate().sources["norm.cpp"]
+    )
     evaluation = norm.evaluate([candidate(source=source, **changes)], Tier.quick)[0]
     assert evaluation.outcome is Outcome.crashed
     assert said in evaluation.message

@@ -1,0 +1,145 @@
+"""Shared memory: what the judge writes the runner sees, and no more than it may."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from kernel_assistant.worker.arena import Arena, padded, span_bytes
+from kernel_assistant.worker.sets import Sets
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def arena():
+    made = []
+
+    def make(size: int, writable: bool) -> Arena:
+        made.append(Arena("inputs", size, CPU, writable))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_writes_arrive_through_the_descriptor(arena):
+    ours = arena(10_000, writable=True)
+    ours.view(512, torch.empty(3, 4)).copy_(torch.arange(12.0).reshape(3, 4))
+    with mmap.mmap(ours.descriptor, ours.size) as theirs:
+        assert torch.frombuffer(bytearray(theirs[512:560]), dtype=torch.float32).tolist() == list(range(12))
+        theirs[512:516] = b"\0\0\x80?"
+    assert ours.view(512, torch.empty(1)).item() == 1.0
+
+
+def test_views_keep_strides_and_dtype(arena):
+    ours = arena(1 << 16, writable=True)
+    like = torch.empty(8, 6, dtype=torch.bfloat16).t()
+    view = ours.view(256, like)
+    assert (view.dtype, view.shape, view.stride()) == (like.dtype, like.shape, like.stride())
+    assert view.storage_offset() * 2 == 256
+
+
+def test_a_read_only_arena_cannot_be_mapped_for_writing(arena):
+    ours = arena(4096, writable=False)
+    with pytest.raises(PermissionError):
+        mmap.mmap(ours.descriptor, ours.size)
+    with pytest.raises(PermissionError):
+        os.pwrite(ours.descriptor, b"x", 0)
+    ours.bytes[0] = 7
+    with mmap.mmap(ours.descriptor, ours.size, prot=mmap.PROT_READ) as theirs:
+        assert theirs[0] == 7
+
+
+def test_an_arena_cannot_be_cut_or_grown(arena):
+    ours = arena(8192, writable=True)
+    for size in (4096, 1 << 20):
+        with pytest.raises(PermissionError):
+            os.ftruncate(ours.descriptor, size)
+
+
+@pytest.mark.parametrize(("writable", "status"), [(True, 0), (False, -signal.SIGSEGV)])
+def test_writing_through_a_read_only_mapping_is_a_segmentation_fault(arena, root, writable, status):
+    ours = arena(4096, writable=writable)
+    program = (
+        "import ctypes, sys\n"
+        "from kernel_assistant.worker.runner.memory import MappedMemory\n"
+        f"place = MappedMemory({ours.descriptor}, 4096, {writable})\n"
+        "ctypes.memset(place.address, 1, 16)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, pass_fds=(ours.descriptor,), check=False)
+    assert done.returncode == status
+    assert bool(ours.bytes[:16].all()) is writable
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5, 7), (0, 3), (2, 3, 4)])
+def test_spans_and_padding(shape):
+    tensor = torch.empty(shape)
+    assert span_bytes(tensor) == 4 * tensor.numel()
+    assert padded(span_bytes(tensor)) % 256 == 0
+    assert padded(span_bytes(tensor)) - span_bytes(tensor) >= 256
+
+
+def test_spans_of_strided_tensors():
+    assert span_bytes(torch.empty(4, 6)[:, :2]) == 4 * (3 * 6 + 1 + 1)
+    assert span_bytes(torch.empty(4, 1).expand(4, 9)) == 16
+
+
+@pytest.fixture
+def sets():
+    made = Sets(
+        names=["x0", "x1"],
+        output_names=["out0", "out1"],
+        constants={"p0": torch.ones(3)},
+        first=[torch.zeros(5, 7), torch.zeros(5, 2, dtype=torch.int64)],
+        outputs=[torch.zeros(5, 7), torch.zeros(9, dtype=torch.int64)],
+        dims={"B": 5},
+        count=3,
+        device=CPU,
+    )
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("poison", [0xFF, 0x7B])
+def test_red_zones_see_every_stray_byte(sets, poison):
+    inside = set()
+    for row in sets.outputs:
+        for view in row:
+            at = view.storage_offset() * view.element_size()
+            inside |= set(range(at, at + span_bytes(view)))
+    sets.poison(poison)
+    assert not sets.stray_write(poison)
+    for position in range(0, sets.writable.size, 61):
+        sets.poison(poison)
+        sets.writable.bytes[position] = 1
+        assert sets.stray_write(poison) is (position not in inside)
+
+
+def test_poison_is_seen_as_unwritten_by_floats_and_integers(sets):
+    sets.poison(0xFF)
+    assert bool(sets.outputs[1][0].isnan().all())
+    assert sets.outputs[1][1].tolist() == [-1] * 9
+    sets.poison(0x7B)
+    assert bool((sets.outputs[1][0] > 1e35).all())
+
+
+def test_new_values_move_and_stay_whole(sets):
+    for index in range(3):
+        labels = torch.arange(10).reshape(5, 2) + 100 * index
+        sets.write(index, [torch.arange(35.0).reshape(5, 7) + 100 * index, labels])
+    before = [[tensor.clone() for tensor in row] for row in sets.inputs]
+    sets.refresh(torch.Generator().manual_seed(1), [True, True], 0)
+    for old, new in zip(before, sets.inputs, strict=True):
+        assert not torch.equal(old[0], new[0])
+        assert not torch.equal(old[1], new[1])
+    # Integers may be indices: their values stay, row by row.
+    rows = {tuple(line.tolist()) for _, labels in before for line in labels}
+    assert {tuple(line.tolist()) for row in sets.inputs for line in row[1]} == rows
