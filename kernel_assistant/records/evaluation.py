@@ -77,6 +77,7 @@ class Accuracy(Record, frozen=True, kw_only=True):
 
     `error` is max |candidate - float64|, `reference_error` the same for PyTorch in the task's dtype at the same flags,
     `error_ratio` the first over the second (0/0 is 1). `relative_error` is ‖candidate - float64‖₂/‖float64‖₂.
+    `reference` is "f64", or "same dtype" where the module cannot run in float64: PyTorch's error is not known then.
     """
 
     error: float
@@ -86,6 +87,7 @@ class Accuracy(Record, frozen=True, kw_only=True):
     inputs_tried: int
     shapes_tried: int
     bit_reproducible: bool
+    reference: str = "f64"
 
 
 class KernelResources(Record, frozen=True, kw_only=True):

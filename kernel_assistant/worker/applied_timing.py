@@ -78,6 +78,7 @@ def _row(
         block_seconds=BLOCK_SECONDS[target],
         gap_seconds=SPIN_SECONDS / 4 if target == "cpu" else 0.0,
         before_round=lambda first: None,
+        before_candidate=lambda first, count: None,
         after_candidate=lambda first, count: None,
     )
     speedup, low, high = paired_interval(series.ratios("original", "applied"))

@@ -84,6 +84,7 @@ class Judge:
                 "inputs_tried": inputs,
                 "shapes_tried": len(shapes),
                 "bit_reproducible": errors.reproducible,
+                "reference": "f64" if self.task.reference_is_float64 else "same dtype",
             },
         }
 

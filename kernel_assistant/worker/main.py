@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -95,6 +96,10 @@ class Worker:
         if self._judge is not None:
             self._judge.close()
         self._task = self._judge = None
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            gc.collect()
+            torch.cuda.empty_cache()
         return {}
 
     def _opened(self) -> Any:

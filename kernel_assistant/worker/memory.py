@@ -34,7 +34,9 @@ _FACTORIES = frozenset(
 def available_bytes(device: str) -> int:
     """Bytes that can still be allocated on `device` ("cpu" or "cuda:0")."""
     if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(device)[0])
+        # What torch holds but does not use is given back when an allocation needs it.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     return min(_meminfo(), _cgroup())
 
 

@@ -29,7 +29,10 @@ TOLERANCE = {
 
 @dataclass
 class Comparison:
-    """One output compared. Errors are absolute maxima and squared sums; `worst` is the flat index that failed most."""
+    """One output compared. Errors are absolute maxima and squared sums; `worst` is the flat index that failed most.
+
+    `half_ulp` is half a unit in the last place of the largest value, in the output's dtype.
+    """
 
     passed: bool
     error: float
@@ -39,6 +42,7 @@ class Comparison:
     failures: int
     worst: int
     why: str
+    half_ulp: float = 0.0
 
 
 def compare(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, policy: str) -> Comparison:
@@ -72,6 +76,7 @@ def compare(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, poli
         failures=failures,
         worst=worst,
         why="value" if failures else "norm" if drifted else "",
+        half_ulp=stats.peak * torch.finfo(got.dtype).eps / 2,
     )
 
 
@@ -99,7 +104,7 @@ class _Statistics:
 
     def __init__(self, got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> None:
         self.error = self.reference_error = self.squared_error = self.reference_squared_error = 0.0
-        self.squared_norm, self.worst, count = 0.0, 0, 0
+        self.squared_norm, self.peak, self.worst, count = 0.0, 0.0, 0, 0
         for start, (g, r, w) in _chunks(got, reference, want):
             finite = torch.isfinite(w) & torch.isfinite(r)
             mine = torch.where(finite, (g - w).abs(), 0.0)
@@ -112,6 +117,7 @@ class _Statistics:
             self.squared_error += float((mine * mine).sum())
             self.reference_squared_error += float((theirs * theirs).sum())
             self.squared_norm += float((norm * norm).sum())
+            self.peak = max(self.peak, float(norm.abs().max()))
             count += int(finite.sum())
         self.rms = (self.squared_norm / count) ** 0.5 if count else 0.0
 

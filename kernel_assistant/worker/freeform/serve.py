@@ -69,8 +69,8 @@ class FreeformRunner:
 
     def __init__(self, target: str, device: int) -> None:
         self.device = f"cuda:{device}" if target == "cuda" else "cpu"
-        # All threads of torch and of the driver are there before the judge counts those of the candidate.
-        torch.ones(1 << 22, device=self.device).exp_().sum().item()
+        # All threads of torch, its profiler and the driver are there before the judge counts those of the candidate.
+        operators_of(lambda: torch.ones(1 << 22, device=self.device).exp_().sum().item())
         self.driver = Driver(device) if target == "cuda" else None
         self.arenas: dict[str, MappedMemory | ImportedMemory] = {}
         self.bytes: dict[str, torch.Tensor] = {}
