@@ -89,8 +89,20 @@ class FreeformEnvironment:
         spent["compile"] = time.perf_counter() - began
         if isinstance(built, CompileFailure):
             return _not_built(key, tier, built, spent)
+        return self.measure(candidate, built, tier, profile=profile, spent=spent)
+
+    def measure(
+        self,
+        candidate: ModelCandidate,
+        built: Path,
+        tier: Tier,
+        *,
+        profile: bool = True,
+        spent: dict[str, float] | None = None,
+    ) -> Evaluation:
+        """Verify and profile a candidate whose extensions lie in `built`."""
         plan, binary = self._prepare(candidate, built)
-        return self._measure(plan, binary, key, tier, spent, profile)
+        return self._measure(plan, binary, candidate.hash(), tier, {} if spent is None else spent, profile)
 
     def close(self) -> None:
         """Give the worker back with nothing open, and the runners' folders."""

@@ -26,12 +26,14 @@ def screen_python(text: str, name: str = "model_new.py") -> tuple[Diagnostic, ..
 
 
 def screen_reference(text: str, name: str = "model.py") -> tuple[Diagnostic, ...]:
-    """What a reference that comes with the candidate may not do: it runs in the judge's process, outside the sandbox."""
+    """What a reference that comes with its candidate may not do: it runs in the judge's process, unconfined."""
     found = []
     for node in ast.walk(ast.parse(text)):
-        for module in _imported(node):
-            if module not in tables.REFERENCE_MODULES and module.partition(".")[0] != "torch":
-                found.append(_problem(name, node, f"a reference beside its candidate may not import {module}"))
+        found += [
+            _problem(name, node, f"a reference beside its candidate may not import {module}")
+            for module in _imported(node)
+            if module not in tables.REFERENCE_MODULES and module.partition(".")[0] != "torch"
+        ]
         if isinstance(node, ast.Name) and node.id in tables.FORBIDDEN_BUILTINS - {"type", "hasattr", "object"}:
             found.append(_problem(name, node, f"a reference beside its candidate may not use {node.id}"))
         if isinstance(node, ast.Attribute):

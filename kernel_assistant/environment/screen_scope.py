@@ -48,12 +48,20 @@ def dotted(node: ast.AST) -> str:
     return ""
 
 
+def root_of(node: ast.AST) -> str:
+    """The name at the beginning of a chain of attributes and items, "" if there is none."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 @dataclass
 class Names:
     """What the names at the top level of a file stand for.
 
     `imported`: name → dotted path. `defined`: functions and classes of the file. `extensions`: built native modules,
-    also as attributes of `self`. `layers`: attributes of `self` that hold a module of PyTorch. `methods`: of all classes.
+    also as attributes of `self`. `layers`: attributes of `self` that hold a module of PyTorch. `methods`: those of all
+    classes.
     """
 
     imported: dict[str, str] = field(default_factory=dict)
@@ -136,6 +144,7 @@ class FunctionScreen:
     def __init__(self, refuse: Refuse, names: Names, *, building: bool) -> None:
         self.refuse, self.names, self.building = refuse, names, building
         self.tensors: set[str] = set()
+        self.inputs: set[str] = set()
         self.lambdas: set[str] = set()
 
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, *, method: bool) -> None:
@@ -143,6 +152,7 @@ class FunctionScreen:
         for argument in arguments[1 if method else 0 :]:
             if node.name == "forward" and (argument.annotation is None or "Tensor" in ast.unparse(argument.annotation)):
                 self.tensors.add(argument.arg)
+                self.inputs.add(argument.arg)
         for default in [*node.args.defaults, *node.args.kw_defaults]:
             if default is not None and not isinstance(default, (ast.Constant, ast.UnaryOp, ast.Tuple, ast.Name)):
                 self.refuse(default, "a computed default argument is state between calls")
@@ -202,9 +212,7 @@ class FunctionScreen:
                 self.refuse(node, "only the variables that builds read may be set")
         elif self._is_tensor(part.value):
             self.refuse(node, "PyTorch computes: assignment into a tensor")
-        elif not self.building and (
-            dotted(part.value) in self.names.toplevel or dotted(part.value).startswith("self.")
-        ):
+        elif not self.building and root_of(part) in (*self.names.toplevel, "self"):
             self.refuse(node, "state that changes from call to call is not allowed")
 
     def _operator(self, node: ast.AST, operands: tuple[ast.expr, ...], matmul: bool) -> None:
@@ -275,6 +283,8 @@ class FunctionScreen:
             if not (self.building and function.attr == "__init__"):
                 self.refuse(function, f"super().{function.attr} is not allowed")
             return
+        if function.attr.endswith("_") and root_of(function.value) in self.inputs:
+            self.refuse(function, f".{function.attr}() changes an input")
         allowed = tables.METHODS | tables.OTHER_METHODS | (tables.BUILDING_METHODS if self.building else frozenset())
         in_building = self.building and not owner.startswith("self.") and owner != "self"
         if function.attr not in allowed and not in_building:

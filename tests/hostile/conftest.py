@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kernel_assistant.environment import session
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.records.codec import encode
 from kernel_assistant.targets import cpu
@@ -40,3 +41,9 @@ def worker() -> Iterator[Worker]:
     running.start(threading.Event())
     yield running
     running.close()
+
+
+@pytest.fixture
+def unscreened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies behind the screen has to hold alone."""
+    monkeypatch.setattr(session, "screen", lambda candidate, graph: ())

@@ -1,8 +1,8 @@
 """Hostile candidates on the plan path, each made from the honest kernel by a change of `GLOBAL` or `CALL`.
 
 Where an attack can only show that it was denied, the candidate computes honestly if it was *not* denied. Where an
-attack can only gain time, the candidate spoils its outputs as soon as it would gain any (`spoiled`): it is correct if
-and only if the attack never worked.
+attack can only gain time, the candidate spoils its outputs as soon as it would gain any: it is correct if and only if
+the attack never worked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ HEADER = """
 
 COMPUTE = """
 static int calls = 0;
-static bool spoiled = false;
 static void row(const float* x, const float* w, float* out, int64_t n) {
   float top = -INFINITY;
   double sum = 0;
@@ -170,6 +169,14 @@ static bool seen_row(const float* x, int64_t n) {
   return same;
 }
 """
+#: One call in ten is a gain; single ones are chance (scales are drawn from few million values).
+GAINED = """
+static long hits = 0;
+static bool gained(bool hit) {
+  if (calls > 7000 && hit) hits++;
+  return calls > 9000 && hits * 10 > calls - 7000;
+}
+"""
 THREAD = """
 static const softmax_args* waiting;
 static void* late(void* p) { softmax_args a = *(softmax_args*)p; free(p); compute(&a); return 0; }
@@ -301,8 +308,8 @@ QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "takes all memory": (
         source(
-            "size_t total = 0; while (total < (1ul << 37)) { void* p = mmap(0, 1ul << 28, 3, MAP_PRIVATE | MAP_ANONYMOUS"
-            " | MAP_NORESERVE, -1, 0); if (p == MAP_FAILED) break; total += 1ul << 28; }"
+            "size_t total = 0; while (total < (1ul << 37)) { void* p = mmap(0, 1ul << 28, 3,"
+            " MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); if (p == MAP_FAILED) break; total += 1ul << 28; }"
             "if (total >= (1ul << 37)) compute(a);",
             includes=SYSTEM,
         ),
@@ -334,16 +341,16 @@ FULL: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
 }
 
-#: Attacks that only gain time: correct if and only if they never worked.
+#: Attacks that only gain time: correct if and only if they never worked. For inputs so small that a block takes all
+#: sets; what is remembered in the calls before the first block is not counted.
 HARMLESS: dict[str, str] = {
     "memoised by content": source(
-        "if (calls > 600 && remembered(a)) spoiled = true; if (spoiled) { spoil(a); return; } compute(a); remember(a);",
-        MEMORY,
+        "if (gained(remembered(a))) { spoil(a); return; } compute(a); remember(a);", MEMORY + GAINED
     ),
     "memoised by row": source(
-        "for (int64_t r = 0; r < a->rows; r++) if (seen_row(a->x + r * a->n, a->n) && calls > 600) spoiled = true;"
-        "if (spoiled) { spoil(a); return; } compute(a);",
-        ROWS,
+        "bool all = true; for (int64_t r = 0; r < a->rows; r++) all &= seen_row(a->x + r * a->n, a->n);"
+        "if (gained(all)) { spoil(a); return; } compute(a);",
+        ROWS + GAINED,
     ),
     "empty messages made slow": source("compute(a);" + patch(SLOW_EMPTY), PYTHON, SYSTEM),
 }

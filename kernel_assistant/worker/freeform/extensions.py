@@ -82,7 +82,7 @@ def import_extension(path: str) -> ModuleType:
 
 
 #: Of the public CUDA-Agent workdir (utils/compile.py).
-WORKDIR_FLAGS = {
+WORKDIR_FLAGS: dict[str, Any] = {
     "with_cuda": True,
     "extra_cflags": ["-O3", "-std=c++17"],
     "extra_cuda_cflags": ["-O3", "--use_fast_math"],

@@ -19,16 +19,16 @@ PASSIVE = frozenset(
     permute expand expand_as slice select squeeze unsqueeze narrow split split_with_sizes chunk unbind unflatten
     flatten movedim detach alias clone contiguous copy_ _copy_from _to_copy to lift_fresh lift_fresh_copy set_ resize_
     _local_scalar_dense item is_nonzero numpy_T mT numel size stride sym_size sym_numel sym_stride is_contiguous dim
-    device storage_offset sym_storage_offset result_type view_as swapaxes swapdims diagonal unfold _has_compatible_shallow_copy_type
-    record_stream is_pinned pin_memory resolve_conj resolve_neg type_as _reshape_copy""".split()
+    device storage_offset sym_storage_offset result_type view_as swapaxes swapdims diagonal unfold
+    _has_compatible_shallow_copy_type record_stream is_pinned pin_memory resolve_conj resolve_neg type_as _reshape_copy""".split()
 )
 
 
-class _Operators(TorchDispatchMode):
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Names of what was called, without namespace and overload."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
 
     def __torch_dispatch__(
@@ -53,7 +53,7 @@ def operators_of(call: Callable[[], object]) -> tuple[list[str], list[str]]:
     events = profiler.events() or ()
     names = set(mode.names) | {event.name for event in events if event.name.startswith(("aten::", "prims::"))}
     computing = sorted(name for name in names if _computes(name))
-    kernels = {event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA}
+    kernels = {event.name for event in events if event.device_type.name == "CUDA"}
     return computing, sorted(kernels)[:32]
 
 

@@ -1,0 +1,232 @@
+"""Hostile ModelNew files. All share one extension of honest and hostile functions, so that it is built once."""
+
+from __future__ import annotations
+
+EXTENSION = '''
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+source = """
+#include <cmath>
+#include <cstdlib>
+#include <thread>
+#include <unistd.h>
+static void rows(const float* x, const float* w, float* out, long rows, long n) {
+  for (long r = 0; r < rows; r++) {
+    const float* p = x + r * n; float* q = out + r * n;
+    float top = -INFINITY; double sum = 0;
+    for (long i = 0; i < n; i++) top = std::fmax(top, p[i] * w[i]);
+    for (long i = 0; i < n; i++) { q[i] = std::exp(p[i] * w[i] - top); sum += q[i]; }
+    float scale = (float)(1.0 / sum);
+    for (long i = 0; i < n; i++) q[i] *= scale;
+  }
+}
+torch::Tensor softmax(torch::Tensor x, torch::Tensor w) {
+  auto out = torch::empty_like(x);
+  rows(x.data_ptr<float>(), w.data_ptr<float>(), out.data_ptr<float>(), x.size(0), x.size(1));
+  return out;
+}
+torch::Tensor by_aten(torch::Tensor x, torch::Tensor w) { return at::softmax(x * w, -1); }
+torch::Tensor below_modes(torch::Tensor x, torch::Tensor w) {
+  c10::impl::ExcludeDispatchKeyGuard guard(c10::DispatchKeySet(c10::DispatchKey::Python));
+  return at::softmax(x * w, -1);
+}
+torch::Tensor later(torch::Tensor x, torch::Tensor w) {
+  auto out = torch::zeros_like(x);
+  std::thread([=] {
+    usleep(2000);
+    rows(x.data_ptr<float>(), w.data_ptr<float>(), out.data_ptr<float>(), x.size(0), x.size(1));
+  }).detach();
+  return out;
+}
+torch::Tensor writes_input(torch::Tensor x, torch::Tensor w) {
+  auto out = softmax(x, w);
+  x.data_ptr<float>()[0] = 1;
+  return out;
+}
+torch::Tensor crash(torch::Tensor x, torch::Tensor w) { *(volatile int*)8 = 1; return x; }
+"""
+names = ["softmax", "by_aten", "below_modes", "later", "writes_input", "crash"]
+ext = load_inline(name="hostile_rows", cpp_sources=source, functions=names, extra_cflags=["-O3"])
+'''
+
+MODEL = """
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(columns))
+        {init}
+
+    def forward(self, x):
+        {forward}
+"""
+
+
+def text(forward: str, extra: str = "", init: str = "") -> str:
+    """A whole file: `extra` goes before the class."""
+    body = forward.replace("\n", "\n        ")
+    return EXTENSION + extra + MODEL.format(init=init or "self.calls = 0", forward=body)
+
+
+HONEST = text("return ext.softmax(x, self.w)")
+#: Counts the calls of all instances: each binding makes a new one.
+COUNT = "state['n'] += 1\n"
+STATE = "state = {'n': 0, 'seen': {}}\n"
+
+#: Name → (file, acceptable outcomes), found in the quick tier.
+QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
+    "torch.softmax": (text("return torch.softmax(x * self.w, -1)"), ("cheating",)),
+    "tensor methods": (text("return x.mul(self.w).softmax(-1)"), ("cheating",)),
+    "functional by another name": (
+        text("return g(x * self.w, -1)", "from torch.nn.functional import softmax as g\n"),
+        ("cheating",),
+    ),
+    "torch.ops": (text("return torch.ops.aten._softmax(x * self.w, -1, False)"), ("cheating",)),
+    "getattr and importlib": (
+        text("return getattr(importlib.import_module('torch'), 'soft' + 'max')(x * self.w, -1)", "import importlib\n"),
+        ("cheating",),
+    ),
+    "a layer": (
+        text("return self.layer(x * self.w)", init="self.layer = nn.Softmax(-1)"),
+        ("cheating",),
+    ),
+    "one operator beside a kernel": (
+        text("return ext.softmax(x * self.w, torch.ones_like(self.w))"),
+        ("cheating",),
+    ),
+    "modes disabled": (
+        text(
+            "with _disable_current_modes():\n    return torch.softmax(x * self.w, -1)",
+            "from torch.utils._python_dispatch import _disable_current_modes\n",
+        ),
+        ("cheating",),
+    ),
+    "ATen in C++": (text("return ext.by_aten(x, self.w)"), ("cheating",)),
+    "ATen in C++ below the modes": (text("return ext.below_modes(x, self.w)"), ("cheating",)),
+    "fallback": (
+        text("try:\n    return ext.missing(x)\nexcept Exception:\n    return torch.softmax(x * self.w, -1)"),
+        ("cheating",),
+    ),
+    "lazy subclass": (
+        text(
+            "y = torch.empty_like(x).as_subclass(Lazy)\ny.args = (x, self.w)\nreturn y",
+            "class Lazy(torch.Tensor):\n"
+            "    @classmethod\n"
+            "    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
+            "        plain = [ext.softmax(*a.args) if type(a) is Lazy and hasattr(a, 'args') else a for a in args]\n"
+            "        return func(*plain, **(kwargs or {}))\n",
+        ),
+        ("incorrect",),
+    ),
+    "nothing written": (text("return torch.empty_like(x).fill_(float('nan'))"), ("incorrect",)),
+    "zeros": (text("return torch.zeros_like(x)"), ("incorrect",)),
+    "its input": (text("return x"), ("incorrect",)),
+    "half precision": (text("return ext.softmax(x, self.w).half().float()"), ("incorrect",)),
+    "another dtype": (text("return ext.softmax(x, self.w).double()"), ("incorrect",)),
+    "another shape": (text("return ext.softmax(x, self.w).flatten()"), ("incorrect",)),
+    "other strides": (text("return ext.softmax(x, self.w).t().contiguous().t()"), ("incorrect",)),
+    "two outputs": (text("y = ext.softmax(x, self.w)\nreturn y, y"), ("incorrect",)),
+    "no output": (text("ext.softmax(x, self.w)"), ("incorrect",)),
+    "skips after many calls": (
+        text(
+            COUNT + "if state['n'] < 8 or state['n'] % 2:\n    state['last'] = ext.softmax(x, self.w)\n"
+            "return state['last']",
+            STATE,
+        ),
+        ("cheating",),
+    ),
+    "thread finishes later": (text("return ext.later(x, self.w)"), ("incorrect",)),
+    "thread finishes later, while timed": (
+        text(COUNT + "return ext.softmax(x, self.w) if state['n'] < 6 else ext.later(x, self.w)", STATE),
+        ("cheating",),
+    ),
+    "mutates its input": (text("return ext.writes_input(x, self.w)"), ("crashed",)),
+    "mutates its input in Python": (text("y = ext.softmax(x, self.w)\nx.zero_()\nreturn y"), ("crashed",)),
+    "copies patched": (
+        text(
+            COUNT + "y = ext.softmax(x, self.w)\n"
+            "if state['n'] == 6:\n    torch.Tensor.copy_ = lambda self, *args, **kwargs: self\n"
+            "return y",
+            STATE,
+        ),
+        ("cheating", "crashed"),
+    ),
+    "runner patched to do nothing": (
+        text(
+            COUNT + "y = ext.softmax(x, self.w)\n"
+            "if state['n'] == 6:\n"
+            "    frame = sys._getframe()\n"
+            "    while 'operations' not in frame.f_locals:\n        frame = frame.f_back\n"
+            "    frame.f_locals['operations']['run'] = lambda message, descriptors: {}\n"
+            "return y",
+            STATE + "import sys\n",
+        ),
+        ("cheating",),
+    ),
+    "forged answers": (
+        text(
+            COUNT + "if state['n'] > 6:\n"
+            "    frame = sys._getframe()\n"
+            "    while 'operations' not in frame.f_locals:\n        frame = frame.f_back\n"
+            "    frame.f_globals['wire'].send(frame.f_locals['sock'], {'ok': True})\n"
+            "return ext.softmax(x, self.w)",
+            STATE + "import sys\n",
+        ),
+        ("cheating", "crashed"),
+    ),
+    "all memory": (text("return torch.empty(1 << 42)"), ("out_of_memory",)),
+    "forks": (text("os.fork()\nreturn ext.softmax(x, self.w)", "import os\n"), ("crashed",)),
+    "starts a program": (
+        text("subprocess.run(['/bin/true'])\nreturn ext.softmax(x, self.w)", "import subprocess\n"),
+        ("crashed",),
+    ),
+    "reads the user's files": (
+        text("open('/root/.bashrc').read()\nreturn ext.softmax(x, self.w)"),
+        ("crashed",),
+    ),
+    "edits the evaluator": (
+        text(
+            "open(sys.modules['kernel_assistant_worker'].__file__, 'a').write('# ours')\nreturn ext.softmax(x, self.w)",
+            "import sys\n",
+        ),
+        ("crashed",),
+    ),
+    "opens a connection": (
+        text("socket.socket()\nreturn ext.softmax(x, self.w)", "import socket\n"),
+        ("crashed",),
+    ),
+    "leaves": (text("os._exit(0)", "import os\n"), ("crashed",)),
+    "raises what nobody catches": (text("raise KeyboardInterrupt"), ("crashed",)),
+    "segfaults": (text("return ext.crash(x, self.w)"), ("crashed",)),
+    "never ends": (text("while True:\n    pass"), ("hung",)),
+    "other parameters": (
+        text("return ext.softmax(x, self.w)", init="self.v = nn.Parameter(torch.ones(3))"),
+        ("incorrect",),
+    ),
+    "inherits from the reference": (
+        EXTENSION + "class ModelNew(Model):\n    pass\n",
+        ("crashed",),
+    ),
+}
+
+#: Found by the cases of the full tier.
+FULL: dict[str, tuple[str, tuple[str, ...]]] = {
+    "memoised by pointer": (
+        text(
+            "key = x.data_ptr()\n"
+            "if key not in state['seen']:\n    state['seen'][key] = ext.softmax(x, self.w)\n"
+            "return state['seen'][key]",
+            STATE,
+        ),
+        ("cheating", "incorrect"),
+    ),
+    "shape built in": (
+        text("y = torch.zeros_like(x)\ny[:32] = ext.softmax(x[:32], self.w)\nreturn y"),
+        ("incorrect", "crashed"),
+    ),
+    "weights kept from the first call": (
+        text("if 'w' not in state:\n    state['w'] = self.w.clone()\nreturn ext.softmax(x, state['w'])", STATE),
+        ("incorrect",),
+    ),
+}

@@ -1,0 +1,125 @@
+"""Every exploit of the public table that a ModelNew file can take, with the screen and without it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.environment.compile import CompileFailure
+from kernel_assistant.environment.freeform import FreeformEnvironment, open_freeform, screen_candidate, task_of
+from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.records import Evaluation, Outcome, Tier
+from kernel_assistant.targets.base import DeviceFacts
+from tests.hostile.freeform_attacks import FULL, HONEST, QUICK
+
+REFERENCE = """
+class Model(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.w = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        return torch.softmax(x * self.w, -1)
+
+def get_inputs():
+    return [torch.randn(32, 4096)]
+
+def get_init_inputs():
+    return [4096]
+"""
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> ModelCandidate:
+    path = tmp_path_factory.mktemp("freeform") / "solution.py"
+    path.write_text(HONEST + REFERENCE)
+    found = load_candidate(path)
+    assert isinstance(found, ModelCandidate)
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(
+    honest: ModelCandidate, worker: Worker, device: DeviceFacts, cache_dir: Path
+) -> Iterator[FreeformEnvironment]:
+    task = task_of(honest, None, "cpu", "kernelbench")
+    with open_freeform(
+        task,
+        device=device,
+        worker=worker,
+        sandbox_mode="auto",
+        cache_dir=cache_dir,
+        cancel=threading.Event(),
+        emit=lambda event: None,
+    ) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def built(environment: FreeformEnvironment, honest: ModelCandidate) -> Path:
+    """The extension that all of them share."""
+    folder = environment.builder.build(honest)
+    assert not isinstance(folder, CompileFailure), folder
+    return folder
+
+
+@pytest.fixture(scope="module")
+def verdicts(environment: FreeformEnvironment, honest: ModelCandidate, built: Path) -> dict[Tier, Evaluation]:
+    return {tier: environment.measure(honest, built, tier) for tier in (Tier.quick, Tier.full)}
+
+
+@pytest.mark.parametrize("tier", [Tier.quick, Tier.full])
+def test_honest_file_is_correct(verdicts: dict[Tier, Evaluation], tier: Tier) -> None:
+    assert verdicts[tier].outcome is Outcome.correct, verdicts[tier].message
+    assert verdicts[tier].timing is not None and verdicts[tier].timing.speedup_vs_eager > 0
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_attack_is_not_correct(
+    environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
+) -> None:
+    text, outcomes = QUICK[name]
+    evaluation = environment.measure(dataclasses.replace(honest, text=text), built, Tier.quick)
+    assert verdicts[Tier.quick].correct
+    assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_attack_is_not_correct_in_full(
+    environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
+) -> None:
+    text, outcomes = FULL[name]
+    evaluation = environment.measure(dataclasses.replace(honest, text=text), built, Tier.full)
+    assert verdicts[Tier.full].correct
+    assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
+
+
+#: What only running shows: its Python is that of an honest file.
+NOT_IN_THE_TEXT = (
+    *("nothing written", "zeros", "its input", "half precision", "another dtype", "another shape", "other strides"),
+    *("two outputs", "no output", "all memory", "never ends", "other parameters", "shape built in"),
+    # Native code that is a call of the extension: refused for the extension's text, which all of them share.
+    *("ATen in C++", "ATen in C++ below the modes", "thread finishes later", "mutates its input", "segfaults"),
+)
+
+
+@pytest.mark.parametrize("name", [name for name in {**QUICK, **FULL} if name not in NOT_IN_THE_TEXT])
+def test_screen_says_so_first(honest: ModelCandidate, name: str) -> None:
+    text = {**QUICK, **FULL}[name][0]
+    python_only = text[text.index('names = ["softmax"') :]
+    before = "import torch\nimport torch.nn as nn\nfrom torch.utils.cpp_extension import load_inline\nsource = ''\n"
+    found = screen_candidate(dataclasses.replace(honest, text=before + python_only))
+    clean = screen_candidate(dataclasses.replace(honest, text=before + HONEST[HONEST.index('names = ["softmax"') :]))
+    assert found and not clean
+
+
+def test_screen_reads_the_native_text(honest: ModelCandidate) -> None:
+    messages = " ".join(problem.message for problem in screen_candidate(honest))
+    assert "PyTorch computes in C++" in messages
+    assert "around its dispatcher" in messages
+    assert "threads of its own" in messages
