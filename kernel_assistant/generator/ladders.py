@@ -52,6 +52,8 @@ MOST_VALUES = {1024: 32, 512: 64}
 
 def derived(shape: Shape, schedule: Schedule) -> Schedule | None:
     """The schedule with `items` as the sizes demand, None where registers or threads do not suffice."""
+    if schedule.target == "cpu":
+        return schedule
     if schedule.form in ("rows/warp", "rows/reg"):
         return _row_items(shape, schedule)
     if schedule.form == "cols/reg":

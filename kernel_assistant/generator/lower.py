@@ -47,6 +47,7 @@ def lower(graph: OpGraph) -> Program:
             continue
         context.node = node
         context.values[node.name] = _lower_node(context)
+    _join_outputs(context)
     outputs = [_output(context, number, name) for number, name in enumerate(graph.outputs)]
     exprs = ordered([output.expr for output in outputs])
     _join_reductions(context, exprs)
@@ -100,18 +101,32 @@ def _shapes(context: Context) -> list[Axes]:
     return shapes
 
 
+def _join_outputs(context: Context) -> None:
+    """Outputs of equal shape are written by the same loops, also where they read different parts of an input."""
+    first: dict[tuple[str, ...], Value] = {}
+    for name in context.graph.outputs:
+        value = context.values[name]
+        if isinstance(value, Value):
+            shared = first.setdefault(context.graph.spec(name).shape, value)
+            for left, right in zip(shared.dims, value.dims, strict=True):
+                _join(context, left, right)
+
+
 def _join_reductions(context: Context, exprs: list[Expr]) -> None:
-    """Separate reductions of equal sizes run in the same loop if nothing varies along both."""
-    found: list[Axes] = []
+    """Separate reductions of equal sizes run in the same loop."""
+    first: Axes = ()
     for expr in exprs:
         if isinstance(expr, Reduce | Scan):
-            axes = resolve(expr.axes if isinstance(expr, Reduce) else (expr.axis,))
-            if not found:
-                found.append(axes)
-                continue
-            first = resolve(found[0])
-            if axes == first or [axis.size for axis in axes] != [axis.size for axis in first]:
-                continue
-            met = [{axis for dim in dims for axis in resolve(dim)} for dims in context.shapes]
-            if not any(shape & set(axes) and shape & set(first) for shape in met):
-                unify(first, axes)
+            axes = expr.axes if isinstance(expr, Reduce) else (expr.axis,)
+            first = first or axes
+            _join(context, first, axes)
+
+
+def _join(context: Context, left: Axes, right: Axes) -> None:
+    """Make two loops one if their sizes agree and no tensor varies along both."""
+    a, b = resolve(left), resolve(right)
+    if a == b or [axis.size for axis in a] != [axis.size for axis in b]:
+        return
+    met = [{axis for dim in dims for axis in resolve(dim)} for dims in context.shapes]
+    if not any(shape & set(a) and shape & set(b) for shape in met):
+        unify(a, b)

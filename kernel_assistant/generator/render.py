@@ -12,6 +12,9 @@ from kernel_assistant.generator.nest import Access, Nest
 from kernel_assistant.generator.sizes import Poly, Size, add, mul, product, size_text, symbols_of
 from kernel_assistant.records import Launch
 
+#: Positions below this have room in 32 bits, vectors behind the end included.
+SHORT = 2**31 - 2**22
+
 #: Element types of buffers in C, by target.
 ELEMENT = {
     "f64": "double",
@@ -129,7 +132,7 @@ class Unit:
         """Σ coefficient·digit over `axes`, where `var` counts through all of them; "" for 0."""
         step = access.linear(axes)
         if step is not None:
-            return self.times(step, var)
+            return self.times(step, var, product([axis.size for axis in axes]))
         parts = []
         for place, (axis, coefficient) in enumerate(zip(axes, access.along(axes), strict=True)):
             if coefficient == 0:
@@ -138,17 +141,18 @@ class Unit:
             digit = var if below == 1 else f"{var} / {self.size(below)}"
             if place:
                 digit = f"{digit} % {self.size(axis.size)}"
-            parts.append(self.times(coefficient, digit if digit == var else f"({digit})"))
+            parts.append(self.times(coefficient, digit if digit == var else f"({digit})", axis.size))
         return " + ".join(parts)
 
-    def times(self, step: Size, var: str) -> str:
+    def times(self, step: Size, var: str, count: Size) -> str:
+        """step·var, where var is below `count` and may have 32 bits; the product may need 64."""
         if step == 0:
             return ""
         if step == 1:
             return var
-        if isinstance(step, int) and step < 0:
-            return f"(int64_t){step} * {var}"
-        return f"{self.size(step)} * {var}"
+        extent = mul(step, count)
+        wide = isinstance(step, int) and not (isinstance(extent, int) and 0 <= extent < SHORT)
+        return f"{'(int64_t)' if wide else ''}{self.size(step)} * {var}"
 
 
 def _reads(later: list[str], name: str, declaration: str) -> bool:
@@ -205,7 +209,12 @@ class Body:
             else:
                 text = self.name(expr)
             variable = self.fresh(prefix)
-            self.unit.add(f"const {expr.ctype} {variable} = {text};")
+            line = f"const {expr.ctype} {variable} = {text};"
+            # A launch that only needs part of what others computed leaves the rest out.
+            if prefix == "s":
+                self.unit.add_if_used(variable, line)
+            else:
+                self.unit.add(line)
             self.names[id(expr)] = variable
 
 

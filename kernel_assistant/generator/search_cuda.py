@@ -66,7 +66,7 @@ def _register_rows(shape: Shape) -> list[Schedule]:
 
 
 def _shared_rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
-    limit = device.shared_bytes_per_block or 227 * 1024
+    limit = (device.shared_bytes_per_block or 227 * 1024) - 1024
     if not shape.static or shape.passes < 2 or shape.reduced < 2048:
         return []
     fitting = [c for c in (1, 2, 4, 8, 16) if shape.reduced * shape.row_bytes / c <= limit]

@@ -17,10 +17,10 @@ from kernel_assistant.records.graph import DTYPE_BYTES
 class Shape:
     """Base sizes of the loops and what moves along them.
 
-    `row_bytes`: bytes of one position of R (rows) over all loads along it; `written_bytes`: of all outputs; `vec`:
-    elements of a 16-byte access if the layout permits; `kept`: most values held for later passes at a time; `passes`: sweeps over R;
-    `costly`: some of the kept values are expensive to have again; `static`: R is no free dimension; `shifted`: rows
-    begin unaligned.
+    `row_bytes`: bytes of one position of R over all loads along it; `written_bytes`: of all outputs; `vec`: elements
+    of a 16-byte access if the layout permits; `kept`: most values held for later passes at a time; `passes`: sweeps
+    over R; `costly`: some of the kept values are expensive to have again; `static`: R is no free dimension;
+    `shifted`: rows begin unaligned; `reverse`: a scan runs from the end.
     """
 
     family: str

@@ -1,4 +1,4 @@
-"""Compiles candidates with the real compiler and runs them with the real executor, in this process."""
+"""Compiles candidates with the real compilers and runs them with the real executor, in this process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import from_builtins, to_builtins
-from kernel_assistant.targets import cpu
+from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.worker.export import export_graph
 from kernel_assistant.worker.runner import executor
 from kernel_assistant.worker.runner import plan as plans
+from kernel_assistant.worker.runner.cuda_driver import Driver
 
 TORCH = {
     "f64": torch.float64,
@@ -31,6 +32,7 @@ TORCH = {
     "u8": torch.uint8,
     "b1": torch.bool,
 }
+Tensors = tuple[torch.Tensor, ...]
 
 
 class Function(torch.nn.Module):
@@ -48,49 +50,67 @@ def export(model: torch.nn.Module, *args: torch.Tensor) -> OpGraph:
     return from_builtins(export_graph(model.eval(), args, {}), OpGraph)
 
 
-def build(candidate: Candidate, folder: Path) -> Path:
-    """The shared object of a CPU candidate."""
+def compile_candidate(candidate: Candidate, folder: Path) -> Path:
+    """The shared object or the cubin of a candidate, built without a warning."""
     for name, text in {**candidate.sources, "plan.h": plan_header(candidate.plan)}.items():
         (folder / name).write_text(text)
-    target = folder / f"{candidate.hash()}.so"
-    argv = ["g++", *cpu.FLAGS, *cpu.LINK_FLAGS, "-Werror", "-I.", "kernel.cpp", "-o", str(target)]
+    target = folder / f"{candidate.hash()}.bin"
+    if candidate.plan.target == "cpu":
+        argv = [cpu.compiler(), *cpu.FLAGS, *cpu.LINK_FLAGS, "-Werror", "kernel.cpp"]
+    else:
+        argv = [cuda.compiler(), *cuda.FLAGS, "-arch=sm_90", "-Werror=all-warnings", "kernel.cu"]
+    argv += ["-I.", "-o", str(target)]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr + candidate.sources["kernel.cpp"]
+    assert done.returncode == 0, done.stdout + done.stderr
     return target
 
 
 class Built:
-    """A CPU candidate, ready to be called with tensors."""
+    """A candidate, ready to be called with tensors."""
 
     def __init__(self, graph: OpGraph, schedule: Schedule, folder: Path) -> None:
         self.graph = graph
         self.candidate = emit(graph, schedule)
         self.plan = to_builtins(self.candidate.plan)
-        self.module = executor.CpuModule(str(build(self.candidate, folder)))
+        binary = compile_candidate(self.candidate, folder)
+        self.device = schedule.target
+        self.module: executor.CpuModule | executor.CudaModule
+        if schedule.target == "cpu":
+            self.module = executor.CpuModule(str(binary))
+        else:
+            torch.zeros(1, device="cuda")
+            self.module = executor.CudaModule(Driver(), binary.read_bytes())
 
     def bind(self, values: dict[str, torch.Tensor]) -> tuple[Any, list[int], list[torch.Tensor], Any]:
+        """(bound plan, pointers, outputs, everything that must stay alive)."""
         dims = self._dims(values)
         bound = executor.bind(self.plan, dims, self.module)
-        tensors: dict[str, torch.Tensor] = dict(values)
-        for spec in self.candidate.plan.inputs:
-            strides = plans.strides(to_builtins(spec), dims)
-            if values[spec.name].stride() != strides:
-                tensors[spec.name] = torch.empty_strided(values[spec.name].shape, strides, dtype=TORCH[spec.dtype])
-                tensors[spec.name].copy_(values[spec.name])
-        outputs = []
-        for spec, shape in zip(self.candidate.plan.outputs, bound.output_shapes, strict=True):
-            strides = plans.strides(to_builtins(spec), dims)
-            tensors[spec.name] = _poisoned(shape, strides, TORCH[spec.dtype])
-            outputs.append(tensors[spec.name])
+        tensors = {spec.name: self._given(values[spec.name], spec, dims) for spec in self.candidate.plan.inputs}
+        for spec in self.candidate.plan.outputs:
+            tensors[spec.name] = self._poisoned(spec, dims)
         for name, size in bound.scratch_bytes.items():
-            tensors[name] = torch.full((size + 8,), 0xAB, dtype=torch.uint8)
+            tensors[name] = torch.full((size + 8,), 0xAB, dtype=torch.uint8, device=self.device)
+        outputs = [tensors[spec.name] for spec in self.candidate.plan.outputs]
         return bound, [tensors[name].data_ptr() for name in bound.names], outputs, tensors
 
     def __call__(self, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        bound, pointers, outputs, tensors = self.bind(values)
+        bound, pointers, outputs, alive = self.bind(values)
         bound.run(pointers)
-        del tensors
-        return outputs
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        del alive
+        return [output.cpu() for output in outputs]
+
+    def _given(self, value: torch.Tensor, spec: Any, dims: dict[str, int]) -> torch.Tensor:
+        strides = plans.strides(to_builtins(spec), dims)
+        placed = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=self.device)
+        return placed.copy_(value)
+
+    def _poisoned(self, spec: Any, dims: dict[str, int]) -> torch.Tensor:
+        builtins, dtype = to_builtins(spec), TORCH[spec.dtype]
+        shape, strides = plans.shape(builtins, dims), plans.strides(builtins, dims)
+        out = torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+        return out.fill_(float("nan")) if dtype.is_floating_point else out.fill_(1)
 
     def _dims(self, values: dict[str, torch.Tensor]) -> dict[str, int]:
         sizes = [
@@ -99,12 +119,7 @@ class Built:
         return {text: size for text, size in sizes if text in self.graph.dims}
 
 
-def _poisoned(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    out = torch.empty_strided(shape, strides, dtype=dtype)
-    return out.fill_(float("nan")) if dtype.is_floating_point else out.fill_(1)
-
-
-def bindings(graph: OpGraph, model: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+def bindings(graph: OpGraph, model: torch.nn.Module, args: Tensors) -> dict[str, torch.Tensor]:
     """Tensors by graph name: inputs in order, parameters and buffers by path."""
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return {
@@ -117,7 +132,7 @@ def as_list(found: Any) -> list[torch.Tensor]:
     return list(found) if isinstance(found, tuple | list) else [found]
 
 
-def check(model: torch.nn.Module, args: tuple[torch.Tensor, ...], built: Built, bound: float = 1e-5) -> None:
+def check(model: torch.nn.Module, args: Tensors, built: Built, bound: float = 1e-5) -> None:
     """Compare with a float64 run of the module; errors count against the largest value, plus what PyTorch makes."""
     with torch.no_grad():
         eager = as_list(model(*args))
@@ -125,15 +140,23 @@ def check(model: torch.nn.Module, args: tuple[torch.Tensor, ...], built: Built, 
         want = as_list(wide(*(arg.double() if arg.is_floating_point() else arg for arg in args)))
     got = built(bindings(built.graph, model, args))
     assert len(got) == len(want)
-    for mine, theirs, exact in zip(got, eager, want, strict=True):
-        assert mine.shape == theirs.shape and mine.dtype == theirs.dtype
+    for place, (mine, theirs, exact) in enumerate(zip(got, eager, want, strict=True)):
+        assert mine.shape == theirs.shape, place
+        assert mine.dtype == theirs.dtype, place
         if not mine.dtype.is_floating_point:
-            assert torch.equal(mine, theirs)
+            assert torch.equal(mine, theirs), place
             continue
+        assert torch.equal(torch.isnan(mine), torch.isnan(theirs)), place
         half = mine.dtype in (torch.bfloat16, torch.float16)
-        assert torch.equal(torch.isnan(mine), torch.isnan(theirs))
-        scale = torch.where(torch.isfinite(exact), exact.abs(), 0).max() if exact.numel() else 0.0
+        finite = torch.isfinite(exact)
+        scale = torch.where(finite, exact.abs(), 0).max() if exact.numel() else 0.0
         allowed = 2 * (theirs.double() - exact).abs() + (1e-2 if half else bound) * scale
         error = (mine.double() - exact).abs()
-        bad = (error > allowed) & torch.isfinite(exact)
-        assert not bad.any(), f"{int(bad.sum())} of {bad.numel()} wrong, worst {error[bad].max():.3g}"
+        bad = (error > allowed) & finite & torch.isfinite(theirs)
+        assert not bad.any(), f"output {place}: {int(bad.sum())} of {bad.numel()} wrong, worst {error[bad].max():.3g}"
+
+
+def resized(args: Tensors, rows: int) -> Tensors:
+    """Arguments with another size of the first dimension, which all that have the first one's size share."""
+    size = args[0].shape[0]
+    return tuple(arg[torch.arange(rows) % size] if arg.dim() and arg.shape[0] == size else arg for arg in args)

@@ -68,7 +68,7 @@ def _with_totals(unit: Unit, nest: Nest, done: list[Reduce]) -> Body:
     body = Body(unit, nest)
     for reduce in done:
         name = f"r{nest.reduces.index(reduce)}"
-        unit.add(f"const {reduce.ctype} {name} = ({reduce.ctype}){unit.buffer(f'total_{name}')}[o];")
+        unit.add_if_used(name, f"const {reduce.ctype} {name} = ({reduce.ctype}){unit.buffer(f'total_{name}')}[o];")
         body.names[id(reduce)] = name
     return body
 

@@ -7,11 +7,8 @@ from dataclasses import dataclass, field
 from kernel_assistant.generator.expr import Axis, Expr, Load
 from kernel_assistant.generator.lower import Output
 from kernel_assistant.generator.nest import Access, Nest, accesses
-from kernel_assistant.generator.render import Body, Unit, element, joined
+from kernel_assistant.generator.render import SHORT, Body, Unit, element, joined
 from kernel_assistant.generator.sizes import Size, add, mul, multiple_of
-
-#: Rows shorter than this are counted in 32 bits.
-SHORT = 2**31 - 2**22
 
 Loops = tuple[list[Axis], str]
 

@@ -1,0 +1,73 @@
+"""CPU candidates against float64, at the base size, at one row and at more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_assistant.generator.schedule import Schedule, make
+from kernel_assistant.generator.search import initial
+from kernel_assistant.targets import cpu
+from tests.generator.harness import Built, Function, check, export, resized
+from tests.generator.modules import CASES
+
+FEW_ROWS_SPLIT = make("cpu", "rows/split", chunk=100)
+
+
+def _check_sizes(name: str, schedule: Schedule | None, folder: Path) -> None:
+    model, args = CASES[name]
+    graph = export(model, *args)
+    built = Built(graph, schedule or initial(graph, "cpu", cpu.facts())[0], folder)
+    check(model, args, built)
+    if "B" in graph.dims and all(arg.is_contiguous() for arg in args):
+        check(model, resized(args, 1), built)
+        check(model, resized(args, args[0].shape[0] * 2 + 1), built)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_first_schedule(name: str, tmp_path: Path) -> None:
+    _check_sizes(name, None, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("pointwise: batch norm", make("cpu", "pointwise", nt=1, tile=64)),
+        ("pointwise: half", make("cpu", "pointwise", nt=1, tile=1024)),
+        ("rows: softmax", make("cpu", "rows/again", nt=1)),
+        ("rows: softmax wide", make("cpu", "rows/keep", nt=1, lanes=128)),
+        ("rows: softmax wide", FEW_ROWS_SPLIT),
+        ("rows: layer norm", FEW_ROWS_SPLIT),
+        ("rows: statistics", FEW_ROWS_SPLIT),
+        ("rows: everything", FEW_ROWS_SPLIT),
+        ("cols: softmax", make("cpu", "cols/tile", nt=1, tile=32)),
+        ("scan: exclusive", make("cpu", "scan/rows", nt=1, tile=256)),
+        ("scan: reverse odd", make("cpu", "scan/rows", nt=1)),
+    ],
+)
+def test_other_schedules(name: str, schedule: Schedule, tmp_path: Path) -> None:
+    _check_sizes(name, schedule, tmp_path)
+
+
+def test_long_scan_keeps_accuracy(tmp_path: Path) -> None:
+    """65,536 elements: a running fp32 sum misses 1e-4 here."""
+    model, x = Function(lambda x: torch.cumsum(x, 1)), torch.rand(2, 65536)
+    graph = export(model, x)
+    got = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)({"x0": x})[0]
+    want = torch.cumsum(x.double(), 1)
+    assert ((got.double() - want).abs() / want).max() < 2e-7
+
+
+def test_special_values(tmp_path: Path) -> None:
+    """NaN and infinities pass through as in PyTorch."""
+    values = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30, -1e30, 1e-40, 88.0, -104.0]
+    x = torch.tensor(values * 4).reshape(2, 20)
+    model = Function(
+        lambda x: (x.relu(), x.exp(), x.tanh(), x.erf(), x.expm1(), x.clamp(-1, 1), x.abs().log1p(), x.log())
+    )
+    graph = export(model, x)
+    got = Built(graph, make("cpu", "pointwise"), tmp_path)({"x0": x})
+    for mine, theirs in zip(got, model(x), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-6, atol=1e-37, equal_nan=True)

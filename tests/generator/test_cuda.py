@@ -1,0 +1,95 @@
+"""CUDA candidates: every form compiles without a warning; on a GPU, all that a search would try is right."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.schedule import make, read_schedule
+from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.records import OpGraph
+from kernel_assistant.targets.base import DeviceFacts
+from tests.generator.harness import Built, check, compile_candidate, export, resized
+from tests.generator.modules import CASES
+
+H200 = DeviceFacts(
+    target="cuda", name="H200", arch="sm_90", cores=132, cache_bytes=50 << 20, shared_bytes_per_block=227 << 10
+)
+FORMS = [
+    ("pointwise: activations", "pointwise unroll=2"),
+    ("pointwise: half", "pointwise vec=8 hint=1"),
+    ("pointwise: batch norm", "pointwise vec=1"),
+    ("rows: softmax", "rows/warp items=3"),
+    ("rows: layer norm", "rows/reg block=128 items=1"),
+    ("rows: softmax wide", "rows/reg block=128 cluster=4 items=3"),
+    ("rows: softmax wide", "rows/shared block=256 cluster=2"),
+    ("rows: layer norm even", "rows/stream block=128 cluster=2"),
+    ("rows: statistics", "rows/split parts=3 block=64"),
+    ("cols: softmax", "cols/reg items=10 ty=4"),
+    ("cols: rms", "cols/stream vec=4"),
+    ("cols: softmax", "cols/split parts=3"),
+    ("scan: normed", "scan/rows"),
+    ("scan: reverse", "scan/rows block=128 items=8 hint=1"),
+    ("scan: product", "scan/rows items=2"),
+    ("scan: middle", "scan/cols"),
+]
+
+
+def _graph(name: str) -> OpGraph:
+    model, args = CASES[name]
+    return export(model, *args)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize(("name", "line"), FORMS)
+def test_every_form_compiles(name: str, line: str, tmp_path: Path) -> None:
+    compile_candidate(emit(_graph(name), read_schedule("cuda", line)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("rows: softmax", "rows/reg block=64 items=1"),
+        ("rows: softmax", "pointwise"),
+        ("rows: softmax", "rows/stream block=100"),
+        ("cols: softmax", "cols/reg items=1 ty=1"),
+        ("cols: softmax", "cols/stream tx=128 ty=16"),
+        ("scan: sum", "scan/rows block=1024 items=2"),
+        ("scan: reverse odd", "scan/rows vec=4"),
+    ],
+)
+def test_schedules_that_do_not_fit_are_refused(name: str, line: str) -> None:
+    with pytest.raises(Unsupported):
+        emit(_graph(name), read_schedule("cuda", line))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_all_first_schedules_are_right(name: str, tmp_path: Path) -> None:
+    model, args = CASES[name]
+    graph = _graph(name)
+    for schedule in initial(graph, "cuda", H200):
+        built = Built(graph, schedule, tmp_path)
+        check(model, args, built)
+        if "B" in graph.dims and all(arg.is_contiguous() for arg in args):
+            check(model, resized(args, 1), built)
+            check(model, resized(args, args[0].shape[0] * 2 + 1), built)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "line"), FORMS)
+def test_all_neighbours_are_right(name: str, line: str, tmp_path: Path) -> None:
+    model, args = CASES[name]
+    graph, schedule = _graph(name), read_schedule("cuda", line)
+    for other in [schedule, *neighbours(graph, schedule, H200)]:
+        check(model, args, Built(graph, other, tmp_path))
+
+
+def test_clusters_are_launched_whole() -> None:
+    """The grid is a multiple of the cluster, whatever the number of rows."""
+    candidate = emit(_graph("rows: softmax wide"), make("cuda", "rows/stream", cluster=8))
+    assert candidate.plan.launches[0].grid[0] == "B * 8"

@@ -1,0 +1,137 @@
+"""The policy over measured results: one first, refinement around the best, and an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kernel_assistant.generator.schedule import Schedule, read_schedule
+from kernel_assistant.policy.base import EpisodeView, Move
+from kernel_assistant.policy.generator import BATCH, MOST, GeneratorPolicy
+from kernel_assistant.records import (
+    Accuracy,
+    Baseline,
+    Candidate,
+    Evaluation,
+    OpGraph,
+    Outcome,
+    Stage,
+    Step,
+    Tier,
+    Timing,
+)
+from tests.generator.harness import export
+from tests.generator.modules import CASES
+from tests.generator.test_round_trip import DEVICES
+
+Cost = Callable[[Schedule], float | None]
+FLOOR_MS = 1.0
+
+
+def _evaluation(candidate: Candidate, ms: float | None) -> Evaluation:
+    if ms is None:
+        return Evaluation(
+            candidate=candidate.hash(), tier=Tier.quick, outcome=Outcome.crashed, stage=Stage.verify, message="no"
+        )
+    accuracy = Accuracy(
+        error=0,
+        reference_error=0,
+        error_ratio=1,
+        relative_error=0,
+        inputs_tried=1,
+        shapes_tried=1,
+        bit_reproducible=True,
+    )
+    return Evaluation(
+        candidate=candidate.hash(),
+        tier=Tier.quick,
+        outcome=Outcome.correct,
+        stage=Stage.profile,
+        message="ok",
+        accuracy=accuracy,
+        timing=Timing(
+            candidate_ms=ms, eager_ms=9.0, speedup_vs_eager=9.0 / ms, floor_ms=FLOOR_MS, roofline=FLOOR_MS / ms
+        ),
+    )
+
+
+def play(graph: OpGraph, target: str, cost: Cost) -> tuple[list[Move], list[tuple[Schedule, float | None]]]:
+    """Moves until the policy is finished, and every schedule with its cost."""
+    policy = GeneratorPolicy()
+    steps: list[Step] = []
+    moves: list[Move] = []
+    tried: list[tuple[Schedule, float | None]] = []
+    baseline = Baseline(eager_ms=9.0, compile_ms=None, floor_ms=FLOOR_MS)
+    for turn in range(100):
+        view = EpisodeView(graph, target, DEVICES[target], baseline, tuple(steps), 60.0)
+        move = policy.step(view)
+        assert policy.step(view) == move
+        moves.append(move)
+        if move.finished:
+            return moves, tried
+        schedules = [read_schedule(target, candidate.plan.schedule) for candidate in move.candidates]
+        tried += [(schedule, cost(schedule)) for schedule in schedules]
+        found = tuple(_evaluation(c, cost(s)) for c, s in zip(move.candidates, schedules, strict=True))
+        steps.append(Step(turn=turn, message="", candidates=move.candidates, evaluations=found, started=0.0, ended=1.0))
+    raise AssertionError("the policy does not end")
+
+
+def _graph(name: str) -> OpGraph:
+    model, args = CASES[name]
+    return export(model, *args)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["pointwise: half", "rows: softmax wide", "cols: rms", "scan: sum"])
+def test_one_first_then_batches_without_repeats(name: str, target: str) -> None:
+    moves, tried = play(_graph(name), target, lambda schedule: 2.0 + len(schedule.text()) / 100)
+    assert len(moves[0].candidates) == 1
+    assert all(1 <= len(move.candidates) <= BATCH[target] for move in moves[1:-1])
+    schedules = [schedule for schedule, _ in tried]
+    assert len(set(schedules)) == len(schedules) <= MOST[target]
+    assert moves[-1].finished
+    assert not moves[-1].candidates
+
+
+def test_refinement_climbs_to_the_best_neighbour() -> None:
+    """A cost that falls with the block size and with `hint` leads away from the first list."""
+
+    def cost(schedule: Schedule) -> float:
+        return 4.0 - schedule["block"] / 1024 - schedule["hint"] - schedule["unroll"] / 8
+
+    _, tried = play(_graph("pointwise: half"), "cuda", cost)
+    best = min(tried, key=lambda item: item[1] or 99.0)[0]
+    assert (best["block"], best["hint"], best["unroll"]) == (1024, 1, 4)
+
+
+def test_the_roofline_ends_it() -> None:
+    moves, tried = play(_graph("rows: softmax wide"), "cuda", lambda schedule: 1.0)
+    assert len(tried) == 1
+    assert "100% of the roofline" in moves[-1].message
+
+
+def test_failures_do_not_stop_it() -> None:
+    """Where clusters cannot be launched, the rest is still tried."""
+
+    def cost(schedule: Schedule) -> float | None:
+        return None if dict(schedule.params).get("cluster", 1) > 1 else 2.0
+
+    _, tried = play(_graph("rows: softmax wide"), "cuda", cost)
+    assert any(ms is not None for _, ms in tried)
+    moves, all_failed = play(_graph("rows: softmax wide"), "cuda", lambda schedule: None)
+    assert moves[-1].finished
+    assert len(all_failed) > 5
+
+
+def test_parameters_without_effect_are_left_out() -> None:
+    """`hint` changes nothing, so it is not varied once that has been seen twice."""
+    _, tried = play(_graph("scan: sum"), "cuda", lambda schedule: 2.0 + schedule["items"])
+    pairs = [s for s, _ in tried if s["hint"] == 1]
+    assert 0 < len(pairs) < len(tried) / 2
+
+
+def test_supports_says_why_not() -> None:
+    graph = _graph("rows: softmax")
+    assert GeneratorPolicy().supports(graph, "cpu") is None
+    assert GeneratorPolicy().supports(graph, "tpu") == "target 'tpu'"

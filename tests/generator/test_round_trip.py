@@ -1,0 +1,114 @@
+"""emit and parse are inverses, and an edited candidate is not ours."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.graph_text import read_graph, write_graph
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.schedule import make, read_schedule
+from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.support import Family, classify
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.targets.base import DeviceFacts
+from tests.generator.graphs import graphs
+from tests.generator.harness import export
+from tests.generator.modules import CASES
+
+DEVICES = {
+    "cpu": DeviceFacts(target="cpu", name="c", arch="x86-64-avx512", threads=2, cache_bytes=32 << 20),
+    "cuda": DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_first_schedule_comes_back(name: str, target: str) -> None:
+    model, args = CASES[name]
+    graph = export(model, *args)
+    assert classify(graph, target) == Family(name.partition(":")[0])
+    for schedule in initial(graph, target, DEVICES[target]):
+        candidate = emit(graph, schedule)
+        assert candidate.plan.schedule == schedule.text()
+        assert parse(candidate) == (graph, schedule)
+        assert emit(graph, schedule) == candidate
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=graphs(), target=st.sampled_from(["cpu", "cuda"]), pick=st.integers(0, 99))
+def test_random_graphs_come_back(graph: OpGraph, target: str, pick: int) -> None:
+    schedules = initial(graph, target, DEVICES[target])
+    schedule = schedules[pick % len(schedules)]
+    around = [schedule, *neighbours(graph, schedule, DEVICES[target])]
+    chosen = around[pick % len(around)]
+    assert parse(emit(graph, chosen)) == (graph, chosen)
+
+
+def test_an_edited_candidate_is_not_ours() -> None:
+    model, args = CASES["rows: softmax even"]
+    graph = export(model, *args)
+    candidate = emit(graph, make("cpu", "rows/again"))
+    source = candidate.sources["kernel.cpp"]
+    edited = {**candidate.sources, "kernel.cpp": source.replace("ka_exp", "expf")}
+    assert edited != candidate.sources
+    assert parse(msgspec.structs.replace(candidate, sources=edited)) is None
+    plan = msgspec.structs.replace(candidate.plan, schedule="rows/keep")
+    assert parse(msgspec.structs.replace(candidate, plan=plan)) is None
+    assert parse(msgspec.structs.replace(candidate, sources={"mine.cpp": "int x;"})) is None
+
+
+def test_words_that_look_like_something_else() -> None:
+    spec = TensorSpec(dtype="f32", shape=("B", "8"))
+    operands: tuple[Operand, ...] = (
+        "%x0",
+        "none",
+        "true",
+        "1",
+        "-inf",
+        "tanh",
+        None,
+        True,
+        1,
+        1.0,
+        float("-inf"),
+        ["B*2", -1, None],
+        "a, b=[",
+        "",
+    )
+    node = Node(name="n0", op="gelu", args=operands, kwargs={"approximate": "none", "dims": [1, 2]}, spec=spec)
+    inputs = (Value(name="x0", spec=spec), Value(name="p0", spec=spec, kind="param", path="block.0.weight"))
+    graph = OpGraph(dims={"B": 4}, inputs=inputs, nodes=(node,), outputs=("n0",))
+    assert read_graph(write_graph(graph)) == graph
+
+
+@pytest.mark.parametrize(
+    "line", ["rows/reg block", "rows/none", "rows/reg colour=3", "rows/reg block=x", "rows/reg block=-1"]
+)
+def test_bad_schedules_are_named(line: str) -> None:
+    with pytest.raises(Unsupported, match="schedule"):
+        read_schedule("cuda", line)
+
+
+def test_schedule_lines_come_back() -> None:
+    schedule = make("cuda", "rows/reg", cluster=4, items=3)
+    assert read_schedule("cuda", schedule.text()) == schedule
+    assert read_schedule("cuda", "rows/reg cluster=4 items=3") == schedule
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "reason"),
+    [("sort.default", ("%x0",), "operator sort"), ("dropout", ("%x0", 0.5, True), "dropout in training mode")],
+)
+def test_unsupported_graphs_say_why(op: str, args: tuple[object, ...], reason: str) -> None:
+    spec = TensorSpec(dtype="f32", shape=("4", "8"))
+    node = Node(name="n0", op=op, args=args, spec=spec)  # type: ignore[arg-type]
+    graph = OpGraph(dims={}, inputs=(Value(name="x0", spec=spec),), nodes=(node,), outputs=("n0",))
+    found = classify(graph, "cpu")
+    assert not isinstance(found, Family)
+    assert reason in found
