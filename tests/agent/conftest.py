@@ -1,0 +1,27 @@
+"""One worker and one open environment for all episodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.environment.session import Environment
+from tests.judge import kernels
+
+
+@pytest.fixture(scope="module")
+def cancel() -> threading.Event:
+    """The one that the environment listens to."""
+    return threading.Event()
+
+
+@pytest.fixture(scope="module")
+def norm(tmp_path_factory: pytest.TempPathFactory, cancel: threading.Event) -> Iterator[Environment]:
+    cache: Path = tmp_path_factory.mktemp("cache")
+    worker = kernels.new_worker(cache / "worker.log")
+    with kernels.environment(worker, cache, cancel=cancel) as opened:
+        yield opened
+    worker.close()

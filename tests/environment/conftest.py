@@ -1,0 +1,43 @@
+"""A worker that tests of this folder may kill, and a cache of its own for each module."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernel_assistant.environment.worker_client import Worker
+from tests.judge import kernels
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def worker(cache: Path) -> Iterator[Worker]:
+    started = kernels.new_worker(cache / "worker.log")
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def children() -> Callable[[], list[psutil.Process]]:
+    """Every process below this one, now."""
+    return lambda: psutil.Process(os.getpid()).children(recursive=True)
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], object]], None]:
+    """Waits until a condition holds; the test's own time limit ends it otherwise."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        while not condition():
+            time.sleep(0.02)
+
+    return wait
