@@ -17,7 +17,7 @@ from .roofline import Ceilings, floor_seconds, impossible
 from .runner_client import RunnerClient, descendants
 from .sets import Sets
 from .statistics import median, paired_interval, relative_spread
-from .timing import SPIN_SECONDS, PlanSubject, Series, TorchSubject, alternate, block_length, claimed
+from .timing import SPIN_SECONDS, PlanSubject, Series, Subject, TorchSubject, alternate, block_length, claimed
 from .verification import Expected, Wrong, describe, message_of
 
 MOST_SETS = 2048
@@ -147,23 +147,7 @@ class Profiler:
             device.append((subject.device_seconds, float(count)))
             self._check(first, count)
 
-        def renew_all(first: int) -> None:
-            subject.ran.clear()
-            self.sets.refresh(self._generator, self._free, first)
-
-        series = alternate(
-            subject,
-            compiled,
-            [eager],
-            sets=self.sets.count,
-            rounds=ROUNDS,
-            most_seconds=MOST_SECONDS,
-            block_seconds=BLOCK_SECONDS[self.target],
-            gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
-            before_round=renew_all,
-            before_candidate=lambda first, count: self._renew(self._seen_again(subject, first, count)),
-            after_candidate=check,
-        )
+        series = self.compare(subject, compiled, [eager], check)
         eager.release()
         compiled.release()
         # Threads that wait for one that has no core make later calls slower: on a full machine that proves nothing.
@@ -185,6 +169,29 @@ class Profiler:
             "noise": relative_spread(series.seconds("candidate")),
             "samples": series.calls,
         }
+
+    def compare(
+        self, subject: PlanSubject, baseline: Subject, others: list[Subject], check: Callable[[int, int], None]
+    ) -> Series:
+        """The rounds of the full protocol; `check(first, count)` looks at what the candidate has just been timed on."""
+
+        def renew_all(first: int) -> None:
+            subject.ran.clear()
+            self.sets.refresh(self._generator, self._free, first)
+
+        return alternate(
+            subject,
+            baseline,
+            others,
+            sets=self.sets.count,
+            rounds=ROUNDS,
+            most_seconds=MOST_SECONDS,
+            block_seconds=BLOCK_SECONDS[self.target],
+            gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
+            before_round=renew_all,
+            before_candidate=lambda first, count: self._renew(self._seen_again(subject, first, count)),
+            after_candidate=check,
+        )
 
     def _subject(self, which: str) -> TorchSubject:
         calls = [self.task.unflatten(row) for row in self.sets.inputs]
