@@ -36,14 +36,12 @@ def candidate_part(text: str, tree: ast.Module) -> str:
 
 
 def reference_part(text: str, tree: ast.Module, class_name: str = REFERENCE) -> str:
-    """Imports, the reference, its inputs, and the functions, classes and assignments that they use."""
+    """The reference, its inputs, and the imports, functions, classes and assignments that they use."""
     needed = _reachable(tree, [class_name, *INPUTS], without=(CANDIDATE,))
-    kept = [
-        node
-        for node in tree.body
-        if isinstance(node, (ast.Import, ast.ImportFrom)) or _name(node) in needed or set(_assigned(node)) & needed
-    ]
-    return _only(text, kept)
+    kept = [node for node in tree.body if _name(node) in needed or set(_assigned(node)) & needed]
+    used = {name for node in kept for name in names_in(node)}
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) and _binds(node) & used]
+    return _only(text, [*imports, *kept])
 
 
 def _reachable(tree: ast.Module, roots: Iterable[str], without: tuple[str, ...]) -> set[str]:
@@ -76,6 +74,12 @@ def _name(node: ast.stmt) -> str | None:
 def _assigned(node: ast.stmt) -> list[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return [child.id for target in targets for child in ast.walk(target) if isinstance(child, ast.Name)]
+
+
+def _binds(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """Names that an import makes; one of `*` or `__future__` counts as used."""
+    names = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    return names | {"torch"} if "*" in names or getattr(node, "module", "") == "__future__" else names
 
 
 def _is_main(node: ast.stmt) -> bool:

@@ -56,8 +56,8 @@ BUILTINS = frozenset(
 
 FORBIDDEN_BUILTINS = frozenset(
     """eval exec compile open input breakpoint getattr setattr delattr hasattr globals locals vars dir id type
-    memoryview __import__ __builtins__ __loader__ __spec__ object callable classmethod property KeyboardInterrupt SystemExit
-    BaseException GeneratorExit""".split()
+    memoryview __import__ __builtins__ __loader__ __spec__ object callable classmethod property KeyboardInterrupt
+    SystemExit BaseException GeneratorExit""".split()
 )
 
 #: Attributes that reach out of the candidate, whatever they are taken from.

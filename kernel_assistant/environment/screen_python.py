@@ -30,9 +30,9 @@ def screen_reference(text: str, name: str = "model.py") -> tuple[Diagnostic, ...
     found = []
     for node in ast.walk(ast.parse(text)):
         found += [
-            _problem(name, node, f"a reference beside its candidate may not import {module}")
-            for module in _imported(node)
-            if module not in tables.REFERENCE_MODULES and module.partition(".")[0] != "torch"
+            _problem(name, node, f"a reference beside its candidate may not import {path}")
+            for path in _imported_paths(node)
+            if not _may_import(path)
         ]
         if isinstance(node, ast.Name) and node.id in tables.FORBIDDEN_BUILTINS - {"type", "hasattr", "object"}:
             found.append(_problem(name, node, f"a reference beside its candidate may not use {node.id}"))
@@ -47,6 +47,21 @@ def _imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module or "."] if isinstance(node, ast.ImportFrom) else []
+
+
+def _imported_paths(node: ast.AST) -> list[str]:
+    """Modules, and for `from` imports the names taken from them as well."""
+    found = _imported(node)
+    if isinstance(node, ast.ImportFrom):
+        found += [f"{node.module or '.'}.{alias.name}" for alias in node.names]
+    return found
+
+
+def _may_import(path: str) -> bool:
+    parts = path.split(".")
+    if tables.REFERENCE_ATTRIBUTES & set(parts):
+        return False
+    return parts[0] in ("torch", *tables.REFERENCE_MODULES - {"os"}) or path == "os"
 
 
 def _problem(name: str, node: ast.AST, message: str) -> Diagnostic:
@@ -164,6 +179,8 @@ class _Screen:
             self.refuse(node, f"{node.id} is not allowed")
 
     def _attribute(self, node: ast.Attribute) -> None:
+        if self.names.path(node).startswith("triton."):
+            return
         if node.attr in tables.FORBIDDEN_ATTRIBUTES or (node.attr.startswith("__") and node.attr not in tables.DUNDERS):
             self.refuse(node, f".{node.attr} is not allowed")
 

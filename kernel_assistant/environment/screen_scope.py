@@ -321,7 +321,9 @@ class FunctionScreen:
             if self.names.path(function).removeprefix("torch.") in ALLOCATING:
                 return True
             name = dotted(function)
-            if any(name.startswith(f"{known}.") for known in self.names.extensions):
+            if name.startswith("cuda_extension.") or any(
+                name.startswith(f"{known}.") for known in self.names.extensions
+            ):
                 return True
             return isinstance(function, ast.Attribute) and self._is_tensor(function.value)
         return False

@@ -20,7 +20,8 @@ PASSIVE = frozenset(
     flatten movedim detach alias clone contiguous copy_ _copy_from _to_copy to lift_fresh lift_fresh_copy set_ resize_
     _local_scalar_dense item is_nonzero numpy_T mT numel size stride sym_size sym_numel sym_stride is_contiguous dim
     device storage_offset sym_storage_offset result_type view_as swapaxes swapdims diagonal unfold
-    _has_compatible_shallow_copy_type record_stream is_pinned pin_memory resolve_conj resolve_neg type_as _reshape_copy""".split()
+    _has_compatible_shallow_copy_type record_stream is_pinned pin_memory resolve_conj resolve_neg type_as
+    _reshape_copy""".split()
 )
 
 

@@ -1,0 +1,210 @@
+"""What a path holds, which target it needs, and a CUDA-Agent workdir as far as no GPU is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.environment.compile import CompileFailure
+from kernel_assistant.environment.freeform import screen_candidate, target_of, task_of, verify_path
+from kernel_assistant.environment.freeform_build import architecture_number, compile_kernels
+from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
+from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.records import Outcome
+from kernel_assistant.sandbox.choose import choose
+
+SOLUTION = Path(__file__).with_name("solution.py")
+
+KERNEL = """
+#include <cuda_runtime.h>
+__global__ void triple(const float* x, float* out, long n) {
+  long i = blockIdx.x * (long)blockDim.x + threadIdx.x;
+  if (i < n) out[i] = 3.0f * x[i];
+}
+extern "C" void triple_launcher(const float* x, float* out, long n, int config, cudaStream_t stream) {
+  int block = config == 1 ? 512 : 256;
+  triple<<<(n + block - 1) / block, block, 0, stream>>>(x, out, n);
+}
+"""
+BINDING = """
+#include <torch/types.h>
+#include <c10/cuda/CUDAStream.h>
+#include "../binding_registry.h"
+extern "C" void triple_launcher(const float*, float*, long, int, cudaStream_t);
+static torch::Tensor triple_forward(torch::Tensor x, int config) {
+  auto out = torch::empty_like(x);
+  triple_launcher(x.data_ptr<float>(), out.data_ptr<float>(), x.numel(), config, c10::cuda::getCurrentCUDAStream());
+  return out;
+}
+static void register_triple(pybind11::module& m) { m.def("triple_forward", &triple_forward); }
+REGISTER_BINDING(triple, register_triple)
+"""
+MODEL = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return 3.0 * x
+
+def get_inputs():
+    return [torch.randn(64, 128)]
+
+def get_init_inputs():
+    return []
+"""
+MODEL_NEW = """
+import torch
+import torch.nn as nn
+import cuda_extension
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return cuda_extension.triple_forward(x, 0)
+"""
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    """A workdir in the layout of the public one, with files of our own."""
+    files = {
+        "kernels/triple.cu": KERNEL,
+        "kernels/triple_binding.cpp": BINDING,
+        "binding.cpp": '#include "binding_registry.h"\nPYBIND11_MODULE(cuda_extension, m) {}\n',
+        "binding_registry.h": "#pragma once\n#include <pybind11/pybind11.h>\n#define REGISTER_BINDING(name, call)\n",
+        "model.py": MODEL,
+        "model_new.py": MODEL_NEW,
+        "SKILL.md": "how to work here",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def loaded(path: Path, reference: str | None = None) -> ModelCandidate:
+    found = load_candidate(path, reference)
+    assert isinstance(found, ModelCandidate)
+    return found
+
+
+def test_file_with_its_reference() -> None:
+    candidate = loaded(SOLUTION)
+    assert not candidate.is_workdir and not candidate.needs_gpu and not candidate.uses_triton
+    assert target_of(candidate, "cpu") == "cpu"
+    task = task_of(candidate, None, "cpu", "kernelbench")
+    assert task.class_name == "Model" and task.search_path == () and "ModelNew" not in task.content
+
+
+def test_named_reference_replaces_the_one_beside(tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text(MODEL)
+    task = task_of(loaded(SOLUTION, str(other)), str(other), "cpu", "strict")
+    assert task.path == str(other) and task.numerics.value == "strict"
+
+
+def test_reference_that_does_more_is_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "solution.py"
+    text = SOLUTION.read_text().replace("        self.scale = scale\n", "        open('/tmp/x', 'w')\n", 1)
+    path.write_text(text)
+    with pytest.raises(UsageError, match="may not use open") as raised:
+        task_of(loaded(path), None, "cpu", "kernelbench")
+    assert "--reference" in raised.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("class Other: pass", "no class ModelNew"),
+        ("class ModelNew(:", "solution.py:1"),
+        ("import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x", "no reference"),
+    ],
+)
+def test_bad_file_is_one_line(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "solution.py"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=cause) as raised:
+        load_candidate(path)
+    assert raised.value.next_step
+
+
+def test_what_is_neither(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"neither plan\.json nor model_new\.py"):
+        load_candidate(tmp_path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_candidate(tmp_path / "missing.py")
+
+
+def test_refused_before_anything_is_started(tmp_path: Path) -> None:
+    path = tmp_path / "solution.py"
+    path.write_text(
+        SOLUTION.read_text().replace("return self.gelu.scaled", "x = F.relu(x)\n        return self.gelu.scaled")
+    )
+    evaluation = verify_path(path, cache_dir=tmp_path / "cache", target="cpu", python="/nowhere/python")
+    assert evaluation.outcome is Outcome.refused
+    assert "torch.nn.functional.relu" in evaluation.message and not (tmp_path / "cache").exists()
+
+
+def test_workdir_is_read_and_screened(workdir: Path) -> None:
+    candidate = loaded(workdir)
+    assert candidate.is_workdir and target_of(candidate, "auto") == "cuda"
+    assert sorted(candidate.sources) == [
+        "binding.cpp",
+        "binding_registry.h",
+        "kernels/triple.cu",
+        "kernels/triple_binding.cpp",
+    ]
+    assert screen_candidate(candidate) == ()
+    assert task_of(candidate, None, "cuda", "paper").class_name == "Model"
+    with pytest.raises(UsageError, match="is for cuda"):
+        target_of(candidate, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("model_new.py", MODEL_NEW.replace("x, 0)", "x, 0) * 1"), 8),
+        ("kernels/triple_binding.cpp", BINDING.replace("torch::empty_like(x)", "torch::relu(x)"), 7),
+        ("kernels/triple.cu", KERNEL + '\nvoid f() { system("ls"); }', 12),
+    ],
+)
+def test_hostile_workdir_is_refused(workdir: Path, name: str, text: str, line: int) -> None:
+    (workdir / name).write_text(text)
+    problems = screen_candidate(loaded(workdir))
+    assert [(problem.file, problem.line) for problem in problems] == [(name, line)]
+
+
+@pytest.mark.parametrize("missing", ["binding.cpp", "kernels", "model.py"])
+def test_incomplete_workdir_is_bad_input(workdir: Path, missing: str) -> None:
+    path = workdir / missing
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(UsageError):
+        load_candidate(workdir)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_workdir_kernels_compile(workdir: Path) -> None:
+    candidate = loaded(workdir)
+    assert compile_kernels(candidate, "sm_90", choose("auto"), threading.Event()) is None
+    broken = {**candidate.sources, "kernels/triple.cu": KERNEL.replace("3.0f * x[i]", "3.0f * y[i]")}
+    failed = compile_kernels(dataclasses.replace(candidate, sources=broken), "sm_90", choose("auto"), threading.Event())
+    assert isinstance(failed, CompileFailure)
+    assert failed.diagnostics[0].line == 5 and '"y" is undefined' in failed.diagnostics[0].message
+
+
+def test_workdir_without_a_gpu_says_so(workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("kernel_assistant.targets.cuda.gpus", list)
+    with pytest.raises(MissingError, match="no NVIDIA GPU"):
+        verify_path(workdir, cache_dir=tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("arch", "number"), [("sm_90", "9.0"), ("sm_90a", "9.0a"), ("sm_100", "10.0"), ("sm_86", "8.6")]
+)
+def test_architecture_number(arch: str, number: str) -> None:
+    assert architecture_number(arch) == number
