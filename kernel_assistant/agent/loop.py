@@ -29,6 +29,8 @@ from kernel_assistant.records import (
 from kernel_assistant.targets.base import DeviceFacts
 
 AT_LIMIT = 0.95
+#: A share of the roofline beyond this says that the ceilings were not measured well; it ends nothing.
+BELIEVABLE = 1.1
 #: A finalist this close to the best in the quick tier is measured in full as well.
 CLOSE = 1.03
 FINALISTS = 3
@@ -164,9 +166,9 @@ class Episode:
     def _stop_if_done(self, baseline: Baseline) -> None:
         best = self._best_ms()
         compiled = baseline.compile_ms or baseline.eager_ms
-        if baseline.floor_ms and baseline.floor_ms / compiled >= AT_LIMIT:
+        if reaches_limit(baseline.floor_ms, compiled):
             raise Stop(StopReason.at_limit)
-        if baseline.floor_ms and baseline.floor_ms / best >= AT_LIMIT:
+        if reaches_limit(baseline.floor_ms, best):
             raise Stop(StopReason.at_roofline)
         if self.budget.target_speedup and compiled / best >= self.budget.target_speedup:
             raise Stop(StopReason.target_reached)
@@ -229,6 +231,11 @@ class Episode:
 
     def _best_ms(self) -> float:
         return min((self._quick_ms(key) for key in self.quick), default=float("inf"))
+
+
+def reaches_limit(floor_ms: float, measured_ms: float) -> bool:
+    """Whether a time is at what the device allows. Well below the floor it is the floor that is wrong."""
+    return AT_LIMIT <= floor_ms / measured_ms <= BELIEVABLE
 
 
 def run_episode(

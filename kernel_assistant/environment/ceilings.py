@@ -18,7 +18,7 @@ CALIBRATE_SECONDS = 120.0
 def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: threading.Event) -> DeviceFacts:
     """`device` with its measured bandwidths: from the cache, else measured now by `worker`.
 
-    Figures from a busy machine serve this once and are not kept.
+    On a busy machine they stay unknown: too low a ceiling would call honest kernels impossible.
     """
     path = cache_dir / "devices" / f"{device.key}.json"
     try:
@@ -27,10 +27,9 @@ def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: 
     except (OSError, UsageError):
         params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
         measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
-    quiet = measured.pop("quiet")
+    if not measured.pop("quiet"):
+        return device
     found = msgspec.structs.replace(device, **measured)
-    if not quiet:
-        return found
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode(found))
     return found

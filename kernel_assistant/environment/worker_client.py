@@ -29,8 +29,15 @@ Answers = queue.Queue[tuple[dict[str, Any], tuple[bytes, ...]] | None]
 class Worker:
     """One worker process. `call` may be used by one thread at a time; `kill` by any."""
 
-    def __init__(self, python: str, *, log: Path | None = None, env: dict[str, str] | None = None) -> None:
-        self.python, self._log, self._env = python, log, env or {}
+    def __init__(
+        self,
+        python: str,
+        *,
+        log: Path | None = None,
+        env: dict[str, str] | None = None,
+        allocator: dict[str, str] = ALLOCATOR,
+    ) -> None:
+        self.python, self._log, self._env = python, log, {**allocator, **(env or {})}
         self._next = 0
         self.hello: dict[str, Any] = {}
         self._launch()
@@ -50,7 +57,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=sink or subprocess.DEVNULL,
-                env={**os.environ, **ALLOCATOR, **self._env},
+                env={**os.environ, **self._env},
                 start_new_session=True,
             )
         except OSError as error:

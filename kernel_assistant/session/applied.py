@@ -10,6 +10,7 @@ import msgspec
 
 from kernel_assistant.apply import applied_variants
 from kernel_assistant.environment.session import Environment
+from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.errors import StoreError, boundary
 from kernel_assistant.records import KernelTask
 from kernel_assistant.records.codec import from_builtins, to_builtins
@@ -36,7 +37,17 @@ def time_applied(environment: Environment, task: KernelTask, result_dir: Path, f
             "compiled": True,
         }
     try:
-        answer = environment.worker.call("time_applied", params, timeout=TIME_SECONDS, cancel=environment.cancel)
+        answer = _in_a_plain_worker(environment, params)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return conclude(tuple(from_builtins(row, AppliedRow) for row in answer["rows"]))
+
+
+def _in_a_plain_worker(environment: Environment, params: dict[str, Any]) -> dict[str, Any]:
+    """A process of its own with the user's ordinary allocator: what applying gains where the module really runs."""
+    worker = Worker(environment.worker.python, allocator={})
+    try:
+        worker.start(environment.cancel)
+        return worker.call("time_applied", params, timeout=TIME_SECONDS, cancel=environment.cancel)
+    finally:
+        worker.close()
