@@ -31,6 +31,7 @@ def test_first_schedule(name: str, tmp_path: Path) -> None:
     _check_sizes(name, None, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "schedule"),
     [

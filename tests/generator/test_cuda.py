@@ -44,6 +44,7 @@ def _graph(name: str) -> OpGraph:
     return export(model, *args)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(("name", "line"), FORMS)
 def test_every_form_compiles(name: str, line: str, tmp_path: Path) -> None:

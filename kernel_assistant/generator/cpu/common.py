@@ -38,14 +38,15 @@ def total_type(reduce: Reduce) -> str:
 
 
 def fold(reduce: Reduce, lanes: int, name: str) -> str:
-    kind = "count" if reduce.kind == "sum" and reduce.ctype == "int64_t" else reduce.kind
-    return f"ka_fold_{kind}<{lanes}>({name})"
+    return f"ka_fold_{reduce.kind}<{lanes}>({name})"
 
 
 def costly(expr: Expr) -> bool:
-    """Worth keeping in a row buffer: a function that is more than a few instructions."""
+    """Worth keeping in a row buffer: a division, or a function that is more than a few instructions."""
     cheap = ("ka_square", "ka_max", "ka_min", "ka_abs", "ka_relu", "ka_clamp", "ka_leaky_relu", "ka_sqrt")
-    return isinstance(expr, Op) and "ka_" in expr.text and not expr.text.startswith(cheap)
+    if not isinstance(expr, Op):
+        return False
+    return ("ka_" in expr.text and not expr.text.startswith(cheap)) or " / " in expr.text
 
 
 def parallel(unit: Unit, work: str) -> None:

@@ -59,30 +59,29 @@ KA_FN double ka_round(double x) { return __builtin_rint(x); }
 KA_FN float ka_trunc(float x) { return __builtin_truncf(x); }
 KA_FN double ka_trunc(double x) { return __builtin_trunc(x); }
 // A nan on either side wins, as in PyTorch.
-KA_FN float ka_max(float a, float b) { return (a > b) | (a != a) ? a : b; }
-KA_FN double ka_max(double a, double b) { return (a > b) | (a != a) ? a : b; }
-KA_FN float ka_min(float a, float b) { return (a < b) | (a != a) ? a : b; }
-KA_FN double ka_min(double a, double b) { return (a < b) | (a != a) ? a : b; }
+KA_FN float ka_max(float a, float b) { const float m = a > b ? a : b; return a != a ? a : m; }
+KA_FN double ka_max(double a, double b) { const double m = a > b ? a : b; return a != a ? a : m; }
+KA_FN float ka_min(float a, float b) { const float m = a < b ? a : b; return a != a ? a : m; }
+KA_FN double ka_min(double a, double b) { const double m = a < b ? a : b; return a != a ? a : m; }
 
-// 2^n·p without overflow on the way: n in [-150, 129].
-KA_FN float ka_scale(float p, int32_t n) {
-  const int32_t half = n >> 1;
-  return p * ka_as_float((half + 127) << 23) * ka_as_float((n - half + 127) << 23);
-}
-// e^r for |r| ≤ ln 2 / 2; coefficients: Chebyshev interpolation of (e^r - 1 - r) / r².
-KA_FN float ka_exp_core(float r) {
+// e^x = 2^n·e^r with |r| ≤ ln 2 / 2; coefficients: Chebyshev interpolation of (e^r - 1 - r) / r². Adding 1.5·2^23 rounds
+// x / ln 2 to n in the low bits of the sum. Below -87 the result is made 2^64 times larger first, for denormal numbers.
+KA_FN float ka_exp(float x) {
+  const float y = x < -104.0f ? -104.0f : x;
+  const float shifted = y * 1.44269504f + 12582912.0f;
+  const float n = shifted - 12582912.0f;
+  const float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
   float p = 1.3926176e-3f;
   p = p * r + 8.3631733e-3f;
   p = p * r + 4.1666556e-2f;
   p = p * r + 1.6666578e-1f;
   p = p * r + 0.5f;
-  return p * (r * r) + r + 1.0f;
-}
-KA_FN float ka_exp(float x) {
-  const float y = x > 89.0f ? 89.0f : (x < -104.0f ? -104.0f : x);
-  const float n = __builtin_rintf(y * 1.44269504f);
-  const float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
-  return ka_scale(ka_exp_core(r), (int32_t)n);
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const bool small = y < -87.0f;
+  const uint32_t power = ((uint32_t)ka_as_int(shifted) << 23) + (small ? 64u << 23 : 0u);
+  const float scaled = ka_as_float((int32_t)((uint32_t)ka_as_int(p) + power)) * (small ? 5.42101086e-20f : 1.0f);
+  return x > 88.7228394f ? INFINITY : scaled;
 }
 KA_FN float ka_expm1(float x) {
   float p = 2.4922436e-5f;
@@ -194,33 +193,28 @@ KA_FN double ka_atan2(double y, double x) { return atan2(y, x); }
 
 #include "ka_math.h"
 
-// Fold of the lanes of one chunk.
-template <int N, class T> KA_FN double ka_fold_sum(const T* lane) {
-  T part[N / 2];
-  for (int i = 0; i < N / 2; ++i) part[i] = lane[i] + lane[i + N / 2];
-  double total = 0;
-  for (int i = 0; i < N / 2; ++i) total += (double)part[i];
-  return total;
-}
-template <int N, class T> KA_FN int64_t ka_fold_count(const T* lane) {
-  int64_t total = 0;
-  for (int i = 0; i < N; ++i) total += (int64_t)lane[i];
-  return total;
-}
-template <int N, class T> KA_FN double ka_fold_prod(const T* lane) {
+// Folds of the lanes of one chunk, as a tree (destroys them).
+template <int N> struct ka_tree {
+  template <class T, class F> KA_FN T fold(T* lane, F join) {
+#pragma omp simd
+    for (int i = 0; i < N / 2; ++i) lane[i] = join(lane[i], lane[i + N / 2]);
+    return ka_tree<N / 2>::fold(lane, join);
+  }
+};
+template <> struct ka_tree<1> {
+  template <class T, class F> KA_FN T fold(T* lane, F) { return lane[0]; }
+};
+template <int N, class T> KA_FN T ka_fold_sum(T* lane) { return ka_tree<N>::fold(lane, [](T a, T b) { return a + b; }); }
+template <int N, class T> KA_FN T ka_fold_max(T* lane) { return ka_tree<N>::fold(lane, [](T a, T b) { return ka_max(a, b); }); }
+template <int N, class T> KA_FN T ka_fold_min(T* lane) { return ka_tree<N>::fold(lane, [](T a, T b) { return ka_min(a, b); }); }
+// Products of many lanes leave the range of float sooner than of double.
+template <int N, class T> KA_FN double ka_fold_prod(T* lane) {
   double total = 1;
   for (int i = 0; i < N; ++i) total *= (double)lane[i];
   return total;
 }
-template <int N, class T> KA_FN T ka_fold_max(const T* lane) {
-  T found = lane[0];
-  for (int i = 1; i < N; ++i) found = ka_max(found, lane[i]);
-  return found;
-}
-template <int N, class T> KA_FN T ka_fold_min(const T* lane) {
-  T found = lane[0];
-  for (int i = 1; i < N; ++i) found = ka_min(found, lane[i]);
-  return found;
+template <int N> KA_FN int64_t ka_fold_prod(int64_t* lane) {
+  return ka_tree<N>::fold(lane, [](int64_t a, int64_t b) { return a * b; });
 }
 
 // Copies without reading the destination into the cache.
