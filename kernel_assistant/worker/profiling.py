@@ -15,7 +15,7 @@ from .numerics import compare
 from .open_task import OpenTask
 from .roofline import Ceilings, floor_seconds, impossible
 from .runner_client import RunnerClient, descendants
-from .sets import Sets
+from .sets import Marks, Sets
 from .statistics import median, paired_interval, relative_spread
 from .timing import SPIN_SECONDS, PlanSubject, Series, Subject, TorchSubject, alternate, block_length, claimed
 from .verification import Expected, Wrong, describe, message_of
@@ -120,11 +120,14 @@ class Profiler:
         for index in range(QUICK_ROUNDS):
             first = (index * length) % self.sets.count
             # What came before was not timed: a candidate may have worked ahead on every set then.
-            self._renew([(first + step) % self.sets.count for step in range(length)])
+            block = self._around(first, length)
+            self._renew(block)
+            marks = self.sets.mark(block, self._generator)
             subject.wake()
             times.append(subject.run(first, length) / length)
             after()
-        self._check(first, length)
+            self._require_written(marks)
+            self._check(first, length)
         seconds = median(times)
         return {
             "candidate_ms": seconds * 1e3,
@@ -179,6 +182,16 @@ class Profiler:
             subject.ran.clear()
             self.sets.refresh(self._generator, self._free, first)
 
+        marks: list[Marks] = []
+
+        def prepare(first: int, count: int) -> None:
+            self._renew(self._seen_again(subject, first, count))
+            marks.append(self.sets.mark(self._around(first, count), self._generator))
+
+        def checked(first: int, count: int) -> None:
+            self._require_written(marks.pop())
+            check(first, count)
+
         return alternate(
             subject,
             baseline,
@@ -189,8 +202,8 @@ class Profiler:
             block_seconds=BLOCK_SECONDS[self.target],
             gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
             before_round=renew_all,
-            before_candidate=lambda first, count: self._renew(self._seen_again(subject, first, count)),
-            after_candidate=check,
+            before_candidate=prepare,
+            after_candidate=checked,
         )
 
     def _subject(self, which: str) -> TorchSubject:
@@ -199,8 +212,12 @@ class Profiler:
 
     def _seen_again(self, subject: PlanSubject, first: int, count: int) -> list[int]:
         """Those of `count` sets from `first` that the candidate has run on since all were renewed."""
-        seen = {(at + step) % self.sets.count for at, many in subject.ran for step in range(many)}
-        return [index for index in ((first + step) % self.sets.count for step in range(count)) if index in seen]
+        seen = {index for at, many in subject.ran for index in self._around(at, many)}
+        return [index for index in self._around(first, count) if index in seen]
+
+    def _around(self, first: int, count: int) -> list[int]:
+        """`count` sets from `first` on, around the ring."""
+        return [(first + step) % self.sets.count for step in range(count)]
 
     def _renew(self, indices: list[int]) -> None:
         """Change the values of sets that a candidate may know and take them out of the cache: nothing is gained by
@@ -208,6 +225,11 @@ class Profiler:
         if indices:
             self.sets.change(indices, self._generator, self._free)
             self._evictor.add_(1)
+
+    def _require_written(self, marks: Marks) -> None:
+        """Every timed call has written its outputs; whether rightly is looked at for two of them."""
+        if self.sets.marked(marks):
+            raise Wrong("cheating", "a timed call left its outputs as they were")
 
     def _check(self, first: int, count: int) -> None:
         """Compare windows of the last set that was timed, read at once, and of another one chosen now."""

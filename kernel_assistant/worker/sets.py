@@ -17,6 +17,10 @@ from .arena import Arena, padded, span_bytes
 from .runner_client import RunnerClient
 
 MAP_SECONDS = 60.0
+MARK_BYTES = 4
+
+#: Places (32-bit words of the writable arena) and the pattern that was written there.
+Marks = tuple[torch.Tensor, int]
 
 
 class Sets:
@@ -136,6 +140,29 @@ class Sets:
             value, scale = value * (fresh / scale), fresh
         self.inputs[index][position].copy_(value)
         self._scales[index][position] = scale
+
+    def mark(self, indices: list[int], generator: torch.Generator) -> Marks:
+        """Write a pattern at a place nobody knows in every dense output of some sets."""
+        spots = []
+        for index in indices:
+            for view in self.outputs[index]:
+                size = span_bytes(view)
+                if size >= MARK_BYTES and size == view.numel() * view.element_size():
+                    room = int(torch.randint(size // MARK_BYTES, (1,), generator=generator))
+                    spots.append(view.storage_offset() * view.element_size() // MARK_BYTES + room)
+        places = torch.tensor(spots, dtype=torch.int64, device=self.writable.bytes.device)
+        pattern = int(torch.randint(1 << 30, (1,), generator=generator))
+        self._words()[places] = pattern
+        return places, pattern
+
+    def marked(self, marks: Marks) -> bool:
+        """Whether a pattern of `mark` is still where it was."""
+        places, pattern = marks
+        return bool((self._words()[places] == pattern).any())
+
+    def _words(self) -> torch.Tensor:
+        whole = self.writable.bytes
+        return whole[: whole.numel() // MARK_BYTES * MARK_BYTES].view(torch.int32)
 
     def bind(self, runner: RunnerClient) -> dict[str, Any]:
         """Map both arenas into the runner and bind all sets."""

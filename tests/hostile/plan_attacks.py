@@ -267,7 +267,6 @@ QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "runner patched to do nothing": (source("compute(a);" + patch(NO_CALLS), PYTHON, SYSTEM), ("cheating",)),
     "clock patched": (source("if (calls < 3) compute(a);" + patch(NO_CLOCK), PYTHON, SYSTEM), ("cheating",)),
-    "answers before its last call": (source("compute(a);" + patch(EARLY_ANSWER), PYTHON, SYSTEM), ("cheating",)),
     "forks": (
         source("pid_t p = fork(); if (p == 0) _exit(0); if (p > 0) compute(a);", includes=SYSTEM),
         ("incorrect",),
@@ -324,8 +323,20 @@ QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
 }
 
-#: Found by the cases of the full tier.
+#: Found by the cases, or by the many blocks, of the full tier.
 FULL: dict[str, tuple[str, tuple[str, ...]]] = {
+    "answers before its last call": (
+        source("compute(a);" + patch(EARLY_ANSWER), PYTHON, SYSTEM),
+        ("cheating", "incorrect", "nondeterministic"),
+    ),
+    "skips one call in thirty": (source("if (calls < 100 || calls % 30) compute(a);"), ("cheating",)),
+    "writes the same each tenth call": (
+        source(
+            "if (calls < 100 || calls % 10) { compute(a); return; }"
+            "for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 0;"
+        ),
+        ("cheating",),
+    ),
     "shape built in": (
         source("for (int64_t r = 0; r < 32; r++) row(a->x + r * a->n, a->w, a->out + r * a->n, a->n);"),
         ("incorrect", "crashed"),
