@@ -153,6 +153,7 @@ class Sets:
         places = torch.tensor(spots, dtype=torch.int64, device=self.writable.bytes.device)
         pattern = int(torch.randint(1 << 30, (1,), generator=generator))
         self._words()[places] = pattern
+        self._settle()
         return places, pattern
 
     def marked(self, marks: Marks) -> bool:
