@@ -1,0 +1,79 @@
+"""What a measurement gives, and how it is shown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Aim = tuple[Literal["≤", "≥"], float]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to measure. `short` is for trying the scripts out; its figures mean little."""
+
+    target: str
+    short: bool = False
+    comparisons: int = 200
+
+    def count(self, full: int, short: int) -> int:
+        return short if self.short else full
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number with its unit, what was aimed at, and how it was measured."""
+
+    name: str
+    value: float
+    unit: str
+    how: str = ""
+    aim: Aim | None = None
+
+    @property
+    def met(self) -> bool | None:
+        if self.aim is None:
+            return None
+        sign, bound = self.aim
+        return self.value <= bound if sign == "≤" else self.value >= bound
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "how": self.how,
+            "aim": None if self.aim is None else f"{self.aim[0]} {self.aim[1]:g}",
+            "met": self.met,
+        }
+
+
+Measurement = Callable[[Settings], list[Figure]]
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """The page for people, of the JSON document of a run."""
+    machine = document["machine"]
+    lines = [f"# Benchmarks: {document['device']}, target {document['target']}", ""]
+    lines += [f"Taken {document['taken']} by `make bench`. Do not edit.", ""]
+    lines += ["| machine | |", "|---|---|", *(f"| {key} | {value} |" for key, value in machine.items()), ""]
+    for name, rows in document["figures"].items():
+        lines += [f"## {name}", "", "| figure | value | aim | met | how |", "|---|---|---|---|---|"]
+        lines += [_row(row) for row in rows] + [""]
+    if document["failed"]:
+        lines += ["## Not measured", "", *(f"- {name}: {reason}" for name, reason in document["failed"].items()), ""]
+    return "\n".join(lines)
+
+
+def _row(row: dict[str, Any]) -> str:
+    met = {True: "yes", False: "**no**", None: ""}[row["met"]]
+    return f"| {row['name']} | {number(row['value'])} {row['unit']} | {row['aim'] or ''} | {met} | {row['how']} |"
+
+
+def number(value: float) -> str:
+    """Three digits that count, no exponent for everyday sizes."""
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.3g}" if 1e-4 <= abs(value) < 1000 else f"{value:.4g}"

@@ -1,0 +1,133 @@
+"""`make bench`: measures this tool itself, prints a table, and writes JSON and a page to docs/benchmarks/.
+
+Each measurement runs in a process of its own, so that one that fails or spoils its process does not cost the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+#: Name on the command line → module, longest last.
+MEASUREMENTS = {
+    "build": "build_time",
+    "evaluation": "evaluation",
+    "call": "call_overhead",
+    "cli": "cli_cost",
+    "generator": "generator_rate",
+    "optimize": "optimize_time",
+    "judge": "judge_itself",
+}
+MOST_SECONDS = 1800
+
+
+def main() -> int:
+    arguments = _arguments()
+    if arguments.child:
+        return child(arguments)
+    from bench.figures import markdown, number
+    from bench.machine import describe
+    from kernel_assistant.targets.detect import detect
+
+    device = detect(arguments.target)
+    arguments.target = device.target
+    document: dict[str, Any] = {
+        "schema": "kernel-assistant/bench/1",
+        "target": device.target,
+        "device": device.name,
+        "taken": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "short": arguments.short,
+        "machine": describe(device),
+        "figures": {},
+        "failed": {},
+        "seconds": {},
+    }
+    for name in arguments.only or MEASUREMENTS:
+        print(f"\n{name}", flush=True)
+        began = time.perf_counter()
+        found = measured(name, arguments)
+        document["seconds"][name] = round(time.perf_counter() - began, 1)
+        if isinstance(found, str):
+            document["failed"][name] = found
+            print(f"  not measured: {found}")
+            continue
+        document["figures"][name] = found
+        for row in found:
+            verdict = {True: "met", False: "NOT MET", None: ""}[row["met"]]
+            print(f"  {row['name']:<44} {number(row['value']):>9} {row['unit']:<6} {row['aim'] or '':<8} {verdict}")
+    if (not arguments.only and not arguments.short) or arguments.out:
+        _write(document, Path(arguments.out or ROOT / "docs" / "benchmarks"), markdown(document))
+    return 1 if document["failed"] else 0
+
+
+def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]] | str:
+    """The figures of one measurement, or why there are none."""
+    with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
+        out = Path(folder, "figures.json")
+        command = [sys.executable, __file__, "--child", name, "--target", arguments.target]
+        command += ["--child-out", str(out), "--comparisons", str(arguments.comparisons)]
+        command += ["--short"] if arguments.short else []
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+        try:
+            done = subprocess.run(
+                command,
+                env={**os.environ, "PYTHONPATH": path},
+                stderr=subprocess.PIPE,
+                timeout=MOST_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"took longer than {MOST_SECONDS} s"
+        if done.returncode or not out.exists():
+            sys.stderr.write(done.stderr.decode(errors="replace")[-3000:])
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            return lines[-1][:300] if lines else f"ended with status {done.returncode}"
+        return list(json.loads(out.read_text(encoding="utf-8")))
+
+
+def child(arguments: argparse.Namespace) -> int:
+    """One measurement in this process."""
+    from bench.figures import Settings
+
+    module = importlib.import_module(f"bench.{MEASUREMENTS[arguments.child]}")
+    settings = Settings(arguments.target, arguments.short, arguments.comparisons)
+    figures = [figure.plain() for figure in module.measure(settings)]
+    Path(arguments.child_out).write_text(json.dumps(figures), encoding="utf-8")
+    return 0
+
+
+def _write(document: dict[str, Any], folder: Path, page: str) -> None:
+    name = "".join(letter if letter.isalnum() else "-" for letter in document["device"]).strip("-").lower()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{document['target']}-{name}.json"
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(page, encoding="utf-8")
+    print(f"\nwritten: {path} and .md")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), help="these alone; nothing is written")
+    parser.add_argument("--target", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--out", help="folder to write to (default docs/benchmarks, where everything is measured)")
+    parser.add_argument("--short", action="store_true", help="try the scripts out: few repeats, nothing is written")
+    parser.add_argument("--comparisons", type=int, default=200, help="of the judge with itself")
+    parser.add_argument("--child", choices=list(MEASUREMENTS), help=argparse.SUPPRESS)
+    parser.add_argument("--child-out", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
