@@ -56,7 +56,7 @@ def get_init_inputs():
 NORM = {
     "cpu": """#include "plan.h"
 #include <math.h>
-extern "C" void norm(const norm_args* a) {
+extern "C" void gated_norm(const gated_norm_args* a) {
   #pragma omp parallel for
   for (int64_t row = 0; row < a->rows + a->extra; row++) {
     const int64_t r = row % a->rows;
@@ -73,7 +73,7 @@ extern "C" void norm(const norm_args* a) {
 }
 """,
     "cuda": """#include "plan.h"
-extern "C" __global__ void __launch_bounds__(256) norm(const __grid_constant__ norm_args a) {
+extern "C" __global__ void __launch_bounds__(256) gated_norm(const __grid_constant__ gated_norm_args a) {
   __shared__ float part[8];
   const int64_t r = blockIdx.x % a.rows;
   const float4* x = (const float4*)(a.x + r * WIDTH);
@@ -131,7 +131,7 @@ def norm(target: str, mark: int = 0, extra: int = 0) -> Candidate:
     width = str(WIDTH[target])
     rows = ("B", width)
     launch = Launch(
-        symbol="norm",
+        symbol="gated_norm",
         args=(("x", "x0"), ("g", "x1"), ("w", "p0"), ("o", "out0"), ("rows", "B"), ("extra", str(extra))),
         grid=(f"B + {extra}", "1", "1"),
         block=("256", "1", "1"),

@@ -27,7 +27,8 @@ def test_an_honest_candidate_is_correct_in_the_quick_tier(norm):
     assert timing.candidate_ms > 0
     assert timing.eager_ms > 0
     assert timing.samples > 0
-    assert timing.floor_ms > 0
+    # The ceilings of a machine that was busy when they were measured stay unknown.
+    assert (timing.floor_ms > 0) == (norm.device.copy_bandwidth > 0)
     assert set(evaluation.seconds) == {"compile", "verify", "profile"}
     assert evaluation.precision == "f32"
 
@@ -109,10 +110,16 @@ def test_a_repeat_that_differs_within_bounds_is_said(norm):
 
 
 def test_other_values_once_it_is_timed_are_cheating(norm):
-    evaluation = judged(norm, *COUNTER, ("o[i] = ", "if (calls < 4) o[i] = "))
+    evaluation = judged(norm, *COUNTER, ("o[i] = ", "o[i] = (calls < 4 ? 1.0f : 1.01f) * "))
     assert (evaluation.outcome, evaluation.stage) == (Outcome.cheating, Stage.profile)
     assert "while timed" in evaluation.message
     assert evaluation.timing is None
+
+
+def test_calls_that_do_nothing_once_they_are_timed_are_cheating(norm):
+    evaluation = judged(norm, *COUNTER, ("o[i] = ", "if (calls < 4) o[i] = "))
+    assert (evaluation.outcome, evaluation.stage) == (Outcome.cheating, Stage.profile)
+    assert "left its outputs as they were" in evaluation.message
 
 
 def test_hard_coded_sizes_pass_only_where_they_are_declared(norm):
