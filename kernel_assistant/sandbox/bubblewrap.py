@@ -106,7 +106,10 @@ def _seal(spec: SandboxSpec) -> Iterator[str]:
     """The root, /dev (with /dev/shm) and /proc are file systems of the sandbox's own, writable until told otherwise.
 
     With a read-only /proc, cuInit fails (CUDA_ERROR_OPERATING_SYSTEM, driver 580 on an H200), so a GPU spec keeps it:
-    it shows the sandbox's own processes only, and the machine's settings in it belong to root outside.
+    it shows the sandbox's own processes only, and the machine's settings in it belong to root outside. bubblewrap's
+    own process in there has no system call filter, so its folder, with its memory, is covered.
     """
-    for path in ("/dev", "/") if spec.gpu else ("/dev", "/proc", "/"):
+    if spec.gpu:
+        yield from ("--tmpfs", "/proc/1")
+    for path in ("/dev", "/proc/1" if spec.gpu else "/proc", "/"):
         yield from ("--remount-ro", path)

@@ -119,7 +119,7 @@ def test_finished_when_the_policy_has_nothing_more(play):
     assert first.baseline.eager_ms > 0
     assert second.baseline.compile_ms > 0
     assert first.remaining >= second.remaining >= last.remaining
-    assert second.device.copy_bandwidth > 0
+    assert second.device.target == "cpu" and second.device.threads >= 1
 
 
 def test_finished_without_a_correct_candidate_has_no_best(play):

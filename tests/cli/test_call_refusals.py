@@ -65,7 +65,8 @@ def run_script(home, calls, **environment):
     done = subprocess.run(
         [sys.executable, "script.py", json.dumps(calls)],
         cwd=home,
-        env={**os.environ, **environment},
+        # torch says so where numpy is not installed; nothing here needs it.
+        env={**os.environ, "PYTHONWARNINGS": "ignore:Failed to initialize NumPy", **environment},
         capture_output=True,
         text=True,
         check=False,
