@@ -74,16 +74,20 @@ def main() -> int:
 
 def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]] | str:
     """The figures of one measurement, or why there are none."""
+    from kernel_assistant.environment.measuring import MEASURING
+
     with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
         out = Path(folder, "figures.json")
         command = [sys.executable, __file__, "--child", name, "--target", arguments.target]
         command += ["--child-out", str(out), "--comparisons", str(arguments.comparisons)]
         command += ["--short"] if arguments.short else []
+        # The judge's measurement is a worker of its own, so it gets a worker's environment.
+        extra = MEASURING if name == "judge" else {}
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
         try:
             done = subprocess.run(
                 command,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, **extra, "PYTHONPATH": path},
                 stderr=subprocess.PIPE,
                 timeout=MOST_SECONDS,
                 check=False,

@@ -14,7 +14,7 @@ from typing import Any
 from kernel_assistant.environment.compile import CompileFailure, compiler_version
 from kernel_assistant.environment.diagnostics import compiler_diagnostics
 from kernel_assistant.environment.freeform_candidate import ModelCandidate
-from kernel_assistant.environment.worker_client import ALLOCATOR
+from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.errors import Cancelled, MissingError
 from kernel_assistant.records import Diagnostic
 from kernel_assistant.records.codec import encode
@@ -204,7 +204,7 @@ def runner_spec(
         gpu=gpu,
         allow_fork=candidate.uses_triton,
         env={
-            **ALLOCATOR,
+            **MEASURING,
             "OMP_NUM_THREADS": str(threads),
             "HOME": str(workspace),
             "TRITON_CACHE_DIR": str(workspace / "triton"),

@@ -18,6 +18,7 @@ import msgspec
 
 from kernel_assistant.environment.ceilings import with_ceilings
 from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
+from kernel_assistant.environment.measuring import OPENMP
 from kernel_assistant.environment.screen import screen
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
@@ -149,7 +150,7 @@ class Environment:
             argv=(paths[0], "-I", "-S", str(RUNNER / "boot.py"), "{fd}"),
             read_only=(*paths, str(RUNNER)),
             gpu=gpu,
-            env={"OMP_NUM_THREADS": str(self.worker.hello["threads"])},
+            env={"OMP_NUM_THREADS": str(self.worker.hello["threads"]), **OPENMP},
             limits=Limits(
                 shared_bytes=self.device.memory_bytes,
                 memory_bytes=max(self.device.memory_bytes // 4, 1 << 30) if not gpu else 8 << 30,

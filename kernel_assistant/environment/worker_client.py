@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.errors import Cancelled, KernelAssistantError, MissingError, SandboxError, UsageError, WorkerError
 from kernel_assistant.worker.frames import PROTOCOL_VERSION, FrameError, read_frame, write_frame
 
@@ -18,9 +19,6 @@ BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
 START_SECONDS = 120.0
 MISSING_KINDS = ("torch_missing", "torch_too_old", "no_gpu")
 OURS = ("internal", "unknown_method", "device_lost")
-
-#: Recycles output memory without page faults, so that a baseline is not slowed by the allocator (see docs/judge.md).
-ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1", "MALLOC_TOP_PAD_": str(64 << 20)}
 
 
 Answers = queue.Queue[tuple[dict[str, Any], tuple[bytes, ...]] | None]
@@ -35,9 +33,9 @@ class Worker:
         *,
         log: Path | None = None,
         env: dict[str, str] | None = None,
-        allocator: dict[str, str] = ALLOCATOR,
+        measuring: dict[str, str] = MEASURING,
     ) -> None:
-        self.python, self._log, self._env = python, log, {**allocator, **(env or {})}
+        self.python, self._log, self._env = python, log, {**measuring, **(env or {})}
         self._next = 0
         self.hello: dict[str, Any] = {}
         self._launch()

@@ -45,7 +45,7 @@ def time_applied(environment: Environment, task: KernelTask, result_dir: Path, f
 
 def _in_a_plain_worker(environment: Environment, params: dict[str, Any]) -> dict[str, Any]:
     """A process of its own with the user's ordinary allocator: what applying gains where the module really runs."""
-    worker = Worker(environment.worker.python, allocator={})
+    worker = Worker(environment.worker.python, measuring={})
     try:
         worker.start(environment.cancel)
         return worker.call("time_applied", params, timeout=TIME_SECONDS, cancel=environment.cancel)

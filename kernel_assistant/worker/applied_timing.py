@@ -76,7 +76,7 @@ def _row(
         rounds=ROUNDS,
         most_seconds=MOST_SECONDS,
         block_seconds=BLOCK_SECONDS[target],
-        gap_seconds=SPIN_SECONDS / 4 if target == "cpu" else 0.0,
+        gap_seconds=SPIN_SECONDS if target == "cpu" else 0.0,
         before_round=lambda first: None,
         before_candidate=lambda first, count: None,
         after_candidate=lambda first, count: None,

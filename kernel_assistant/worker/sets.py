@@ -18,6 +18,8 @@ from .runner_client import RunnerClient
 
 MAP_SECONDS = 60.0
 MARK_BYTES = 4
+#: Sets are rewritten this much at a time: in few operations where they are small, one by one where they are large.
+RUN_BYTES = 64 << 20
 
 #: Places (32-bit words of the writable arena) and the pattern that was written there.
 Marks = tuple[torch.Tensor, int]
@@ -50,7 +52,7 @@ class Sets:
             for offset, tensor in zip(constant_offsets, constants.values(), strict=True)
         ]
         self._places: list[dict[str, list[Any]]] = []
-        self._scales = [[1.0] * len(first) for _ in range(count)]
+        self._scales = torch.ones(len(first), count)
         self.inputs: list[list[torch.Tensor]] = []
         self.outputs: list[list[torch.Tensor]] = []
         shared = {name: ["inputs", at] for name, at in zip(self._constant_names, constant_offsets, strict=True)}
@@ -62,7 +64,22 @@ class Sets:
             places = {name: ["inputs", at] for name, at in zip(names, ins, strict=True)}
             places |= {name: ["outputs", at] for name, at in zip(output_names, outs, strict=True)}
             self._places.append(places | shared)
+        self._stacks = [
+            self._stacked(base + offset, input_size, like) for offset, like in zip(input_offsets, first, strict=True)
+        ]
+        self._output_starts = [
+            (offset // MARK_BYTES, span_bytes(like) // MARK_BYTES if _is_dense(like) else 0)
+            for offset, like in zip(output_offsets, outputs, strict=True)
+        ]
+        self._output_step = output_size // MARK_BYTES
         self.write_constants(constants)
+
+    def _stacked(self, offset: int, step: int, like: torch.Tensor) -> torch.Tensor:
+        """One input of all sets as a single tensor, the set being its first dimension."""
+        span = (self.count - 1) * step + span_bytes(like)
+        flat = self.readable.bytes[offset : offset + span].view(torch.uint8)
+        flat = flat[: span // like.element_size() * like.element_size()].view(like.dtype)
+        return flat.as_strided((self.count, *like.shape), (step // like.element_size(), *like.stride()))
 
     def rename_outputs(self, names: list[str]) -> None:
         """Call the outputs as a plan does."""
@@ -79,7 +96,7 @@ class Sets:
 
     def write(self, index: int, tensors: list[torch.Tensor]) -> None:
         """Copy input values into one set."""
-        self._scales[index] = [1.0] * len(tensors)
+        self._scales[:, index] = 1.0
         for view, value in zip(self.inputs[index], tensors, strict=True):
             view.copy_(value)
         self._settle()
@@ -111,46 +128,59 @@ class Sets:
         shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
         order = [*range(first, self.count), *range(first)]
         for position, leading in enumerate(free):
-            held, held_scale = self.inputs[first][position].clone(), self._scales[first][position]
-            for target, source in zip(order, [*order[1:], None], strict=True):
-                value, scale = held, held_scale
-                if source is not None:
-                    value, scale = self.inputs[source][position], self._scales[source][position]
-                self._put(target, position, _moved(value, shift, leading), scale, generator)
+            held, held_scale = self.inputs[first][position].clone(), self._scales[position, first].clone()
+            for start, end in self._runs(order):
+                # The last set of the ring takes the values that the first one had.
+                source = order[start + 1 : end + 1]
+                values, scales = _pick(self._stacks[position], source), self._scales[position, source]
+                if end == self.count:
+                    values = torch.cat([values, held[None]]) if source else held[None]
+                    scales = torch.cat([scales, held_scale[None]])
+                self._put(order[start:end], position, _moved(values, shift, leading), scales, generator)
         self._settle()
 
     def change(self, indices: list[int], generator: torch.Generator, free: list[bool]) -> None:
         """New values in some of the sets, each from what it held."""
         shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
-        for index in indices:
-            for position, leading in enumerate(free):
-                value = _moved(self.inputs[index][position], shift, leading)
-                self._put(index, position, value, self._scales[index][position], generator)
+        for position, leading in enumerate(free):
+            for start, end in self._runs(indices):
+                some = indices[start:end]
+                values = _moved(_pick(self._stacks[position], some), shift, leading)
+                self._put(some, position, values, self._scales[position, some], generator)
         self._settle()
+
+    def _runs(self, indices: list[int]) -> list[tuple[int, int]]:
+        """`indices` cut into runs that are written at once, of about `RUN_BYTES`."""
+        most = max(1, RUN_BYTES // max(self.bytes_per_set, 1))
+        return [(start, min(start + most, len(indices))) for start in range(0, len(indices), most)]
+
+    def _put(
+        self, indices: list[int], position: int, values: torch.Tensor, scales: torch.Tensor, generator: torch.Generator
+    ) -> None:
+        """Write a stack of values, which carry `scales`, with new scales between 0.75 and 1."""
+        if values.dtype.is_floating_point:
+            fresh = 0.75 + 0.25 * torch.rand(len(indices), generator=generator)
+            factors = (fresh / scales).to(values.device, values.dtype)
+            values, scales = values * factors.reshape(-1, *[1] * (values.dim() - 1)), fresh
+        else:
+            values = values.clone()  # it may be a view of what is written now
+        self._stacks[position][indices] = values
+        self._scales[position, indices] = scales
 
     def _settle(self) -> None:
         """Wait until what was written is there: the reader is another process, which no stream orders after us."""
         if self.writable.bytes.is_cuda:
             torch.cuda.synchronize(self.writable.bytes.device)
 
-    def _put(self, index: int, position: int, value: torch.Tensor, scale: float, generator: torch.Generator) -> None:
-        """Write `value`, which carries `scale`, with a new scale between 0.75 and 1."""
-        if value.dtype.is_floating_point:
-            fresh = 0.75 + 0.25 * float(torch.rand(1, generator=generator))
-            value, scale = value * (fresh / scale), fresh
-        self.inputs[index][position].copy_(value)
-        self._scales[index][position] = scale
-
     def mark(self, indices: list[int], generator: torch.Generator) -> Marks:
         """Write a pattern at a place nobody knows in every dense output of some sets."""
-        spots = []
-        for index in indices:
-            for view in self.outputs[index]:
-                size = span_bytes(view)
-                if size >= MARK_BYTES and size == view.numel() * view.element_size():
-                    room = int(torch.randint(size // MARK_BYTES, (1,), generator=generator))
-                    spots.append(view.storage_offset() * view.element_size() // MARK_BYTES + room)
-        places = torch.tensor(spots, dtype=torch.int64, device=self.writable.bytes.device)
+        sets = torch.tensor(indices, dtype=torch.int64)
+        spots = [
+            start + sets * self._output_step + torch.randint(words, (len(indices),), generator=generator)
+            for start, words in self._output_starts
+            if words
+        ]
+        places = torch.cat([torch.empty(0, dtype=torch.int64), *spots]).to(self.writable.bytes.device)
         pattern = int(torch.randint(1 << 30, (1,), generator=generator))
         self._words()[places] = pattern
         self._settle()
@@ -174,7 +204,7 @@ class Sets:
         return runner.request({"op": "bind", "sets": sets}, MAP_SECONDS)
 
     def close(self) -> None:
-        self.inputs, self.outputs, self._constants = [], [], []
+        self.inputs, self.outputs, self._constants, self._stacks = [], [], [], []
         self.readable.close()
         self.writable.close()
 
@@ -187,9 +217,22 @@ def _layout(tensors: list[torch.Tensor], start: int) -> tuple[list[int], int]:
     return offsets, end
 
 
-def _moved(source: torch.Tensor, shift: int, leading: bool) -> torch.Tensor:
-    if leading and source.shape[0] > 1:
-        return source.roll(1 + shift % (source.shape[0] - 1), 0)
-    if source.dtype.is_floating_point and source.numel() > 1:
-        return source.roll(1 + shift % (source.numel() - 1))
-    return source
+def _pick(stack: torch.Tensor, indices: list[int]) -> torch.Tensor:
+    """Some entries of a stack: a view where they follow one another, else a copy."""
+    if not indices or indices[-1] - indices[0] != len(indices) - 1:
+        return stack[indices]
+    return stack[indices[0] : indices[-1] + 1]
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return span_bytes(tensor) == tensor.numel() * tensor.element_size()
+
+
+def _moved(stack: torch.Tensor, shift: int, leading: bool) -> torch.Tensor:
+    """Each entry of a stack rolled along its own leading dimension, or as flat data."""
+    if leading and stack.shape[1] > 1:
+        return stack.roll(1 + shift % (stack.shape[1] - 1), 1)
+    flat = stack.flatten(1) if stack.dim() > 1 else stack[:, None]
+    if stack.dtype.is_floating_point and flat.shape[1] > 1:
+        return flat.roll(1 + shift % (flat.shape[1] - 1), 1).reshape(stack.shape)
+    return stack

@@ -17,8 +17,9 @@ import torch
 
 from .runner_client import RunnerClient
 
-#: OpenMP threads spin for up to 9 ms after a parallel region (measured, libgomp): a block of the other process waits.
-SPIN_SECONDS = 0.012
+#: OpenMP threads spin for up to 3.6 ms after a parallel region (GOMP_SPINCOUNT=30000; up to 9 ms by libgomp's default):
+#: a block of the other process waits.
+SPIN_SECONDS = 0.004
 LEAST_ROUNDS = 8
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
