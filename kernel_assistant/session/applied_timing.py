@@ -8,7 +8,7 @@ from kernel_assistant.apply import Options
 from kernel_assistant.errors import StoreError, boundary
 from kernel_assistant.records import decode, encode
 from kernel_assistant.records.codec import Record
-from kernel_assistant.records.evaluation import measurably_faster, measurably_slower
+from kernel_assistant.records.evaluation import measurably_faster
 
 APPLIED_FILE = "applied.json"
 
@@ -26,8 +26,9 @@ class AppliedRow(Record, frozen=True, kw_only=True):
     equal: bool
 
     @property
-    def slower(self) -> bool:
-        return measurably_slower(self.speedup, self.speedup_ci)
+    def loses(self) -> bool:
+        """In doubt for the original: the best estimate decides, not only what is measurable."""
+        return self.speedup < 1.0
 
 
 class AppliedTiming(Record, frozen=True, kw_only=True):
@@ -56,11 +57,11 @@ def conclude(rows: tuple[AppliedRow, ...]) -> AppliedTiming:
     alone = [row for row in rows if row.name == "alone"]
     inside = [row for row in rows if row.name != "alone"]
     declared = alone[0]
-    losing = [row.elements for row in alone[1:] if row.slower]
+    losing = [row.elements for row in alone[1:] if row.loses]
     return AppliedTiming(
         rows=rows,
         min_elements=max((size + 1 for size in losing if size < declared.elements), default=0),
-        compiled_parent="original" if any(row.slower for row in inside) else "kernel",
+        compiled_parent="original" if any(row.loses for row in inside) else "kernel",
         worth=all(row.equal for row in rows)
         and measurably_faster(declared.speedup, declared.speedup_ci)
         and not any(size >= declared.elements for size in losing),
