@@ -181,9 +181,7 @@ class FreeformEnvironment:
 
     def _restart(self) -> None:
         """A candidate cannot reach the judge, so a lost judge is rare; the next candidate finds a new one."""
-        self.worker.kill()
-        Worker.__init__(self.worker, self.worker.python)
-        self.worker.start(self.cancel)
+        self.worker.restart(self.cancel)
         self.graph = None
 
 
