@@ -13,7 +13,7 @@ from kernel_assistant.errors import MissingError
 from kernel_assistant.targets.base import DeviceFacts
 
 #: No -ffast-math: it would let the compiler drop NaN, signed zeros and infinities. Without -fno-tree-pre, gcc 12 splits
-#: the loop over log1p(exp(x)) (softplus, mish, log_sigmoid) into branches that it then cannot vectorise: 8 times slower.
+#: the loop over log1p(exp(x)) (softplus, mish, log_sigmoid) into branches that it cannot vectorise: 8 times slower.
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-std=c++17", "-fPIC", "-Wall"),
     *("-fno-math-errno", "-fno-trapping-math", "-fno-tree-pre"),
