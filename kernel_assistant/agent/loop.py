@@ -8,54 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from kernel_assistant.agent.budget import Budget
+from kernel_assistant.agent.judging import Judging
+from kernel_assistant.agent.stops import Stop, reason_to_stop
+from kernel_assistant.agent.tried import Tried
 from kernel_assistant.errors import Cancelled, DeviceError, KernelAssistantError, WorkerError
 from kernel_assistant.events import AnyEvent, BestImproved, CandidateEvaluated, Progress, Warned
 from kernel_assistant.policy.base import EpisodeView, Move, Policy
-from kernel_assistant.records import (
-    Baseline,
-    Candidate,
-    Evaluation,
-    KernelTask,
-    OpGraph,
-    Step,
-    StopReason,
-    Tier,
-    Trajectory,
-)
-from kernel_assistant.targets.base import DeviceFacts
-
-AT_LIMIT = 0.95
-#: A share of the roofline beyond this says that the ceilings were not measured well; it ends nothing.
-BELIEVABLE = 1.1
-#: A finalist this close to the best in the quick tier is measured in full as well.
-CLOSE = 1.03
-FINALISTS = 3
-
-
-class Stop(Exception):
-    """Ends an episode; carries the documented reason."""
-
-    def __init__(self, reason: StopReason) -> None:
-        super().__init__(reason.value)
-        self.reason = reason
-
-
-class Judging(Protocol):
-    """What the loop needs of an environment."""
-
-    task: KernelTask
-    graph: OpGraph
-    device: DeviceFacts
-
-    def baseline(self, *, compiled: bool) -> Baseline: ...
-
-    def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterable[Evaluation]: ...
-
-    def confirm(self, candidate: Candidate) -> Evaluation: ...
+from kernel_assistant.records import Baseline, Candidate, Evaluation, Step, StopReason, Tier, Trajectory
 
 
 class Episode:
@@ -74,12 +36,9 @@ class Episode:
         self.emit, self.cancel = emit, cancel
         self.steps: list[Step] = list(resume_steps)
         self.began = time.monotonic()
-        self.known: dict[str, Candidate] = {}
-        self.quick: dict[str, Evaluation] = {}
+        self.tried = Tried(resume_steps)
         self.final: Evaluation | None = None
         self.stalled = 0
-        for step in resume_steps:
-            self._remember(step.candidates, step.evaluations)
 
     def run(self) -> Trajectory:
         """Search, then confirm. Never raises for what a candidate or a cancel does."""
@@ -110,7 +69,16 @@ class Episode:
                 if baseline.compile_ms is None:
                     baseline = self.environment.baseline(compiled=True)
                     self.emit(Progress(phase="search", message="searching"))
-                self._stop_if_done(baseline)
+                reason = reason_to_stop(
+                    baseline,
+                    self.tried.best_ms,
+                    self.budget,
+                    seconds=time.monotonic() - self.began,
+                    turns=len(self.steps),
+                    stalled=self.stalled,
+                )
+                if reason is not None:
+                    return reason
         except Stop as stop:
             return stop.reason
 
@@ -128,9 +96,9 @@ class Episode:
         move = self._ask(view)
         if move.finished:
             raise Stop(StopReason.finished)
-        before = self._best_ms()
+        before = self.tried.best_ms
         self._judge(move, began)
-        self.stalled = 0 if self._best_ms() < before * 0.99 else self.stalled + 1
+        self.stalled = 0 if self.tried.best_ms < before * 0.99 else self.stalled + 1
 
     def _ask(self, view: EpisodeView) -> Move:
         try:
@@ -144,12 +112,11 @@ class Episode:
     def _judge(self, move: Move, began: float) -> None:
         """Evaluate what is new in a move. The step is kept with what was found, also if it is cut short."""
         evaluations: list[Evaluation] = []
-        unseen = {candidate.hash(): candidate for candidate in move.candidates}
-        fresh = tuple(candidate for key, candidate in unseen.items() if key not in self.quick)
+        fresh = self.tried.fresh(move.candidates)
         try:
             for candidate, evaluation in zip(fresh, self.environment.iterate(fresh, Tier.quick), strict=True):
                 evaluations.append(evaluation)
-                self._remember((candidate,), (evaluation,))
+                self.tried.add(candidate, evaluation)
                 self._report(candidate, evaluation)
         finally:
             self.steps.append(
@@ -163,54 +130,32 @@ class Episode:
                 )
             )
 
-    def _stop_if_done(self, baseline: Baseline) -> None:
-        best = self._best_ms()
-        compiled = baseline.compile_ms or baseline.eager_ms
-        if reaches_limit(baseline.floor_ms, compiled):
-            raise Stop(StopReason.at_limit)
-        if reaches_limit(baseline.floor_ms, best):
-            raise Stop(StopReason.at_roofline)
-        if self.budget.target_speedup and compiled / best >= self.budget.target_speedup:
-            raise Stop(StopReason.target_reached)
-        if time.monotonic() - self.began >= self.budget.seconds:
-            raise Stop(StopReason.wall_time)
-        if len(self.steps) >= self.budget.turns:
-            raise Stop(StopReason.turns)
-        if self.stalled >= self.budget.patience:
-            raise Stop(StopReason.no_progress)
-
     def _confirm(self) -> None:
         """Full verification of the finalists, then fresh samples of the winner."""
-        ranked = sorted(self._correct(), key=self._quick_ms)
-        verified: list[tuple[float, str]] = []
-        for key in ranked[:FINALISTS]:
-            if verified and self._quick_ms(key) > CLOSE * self._quick_ms(ranked[0]):
+        verified: list[tuple[float, Candidate]] = []
+        for candidate in self.tried.finalists():
+            if verified and not self.tried.is_close(candidate):
                 break
             self.emit(Progress(phase="confirm", message="verifying in full"))
-            evaluation = self.environment.confirm(self.known[key])
-            self._report(self.known[key], evaluation)
+            evaluation = self.environment.confirm(candidate)
+            self._report(candidate, evaluation)
             if evaluation.timing:
-                verified.append((evaluation.timing.candidate_ms, key))
+                verified.append((evaluation.timing.candidate_ms, candidate))
         if not verified:
             return
         self.emit(Progress(phase="confirm", message="measuring the winner again on fresh samples"))
-        winner = self.known[min(verified)[1]]
+        _, winner = min(verified, key=lambda entry: entry[0])
         evaluation = self.environment.confirm(winner)
         self._report(winner, evaluation, confirmed=True)
         if evaluation.correct:
             self.final = evaluation
-
-    def _remember(self, candidates: Sequence[Candidate], evaluations: Sequence[Evaluation]) -> None:
-        for candidate, evaluation in zip(candidates, evaluations, strict=True):
-            self.known[candidate.hash()] = candidate
-            self.quick[candidate.hash()] = evaluation
 
     def _report(self, candidate: Candidate, evaluation: Evaluation, confirmed: bool = False) -> None:
         schedule = candidate.plan.schedule
         turn = len(self.steps) + 1
         self.emit(CandidateEvaluated(turn=turn, schedule=schedule, origin=candidate.origin, evaluation=evaluation))
         timing = evaluation.timing
-        if timing and (confirmed or timing.candidate_ms <= self._best_ms()):
+        if timing and (confirmed or timing.candidate_ms <= self.tried.best_ms):
             self.emit(
                 BestImproved(
                     candidate=evaluation.candidate,
@@ -221,21 +166,6 @@ class Episode:
                     confirmed=confirmed,
                 )
             )
-
-    def _correct(self) -> list[str]:
-        return [key for key, evaluation in self.quick.items() if evaluation.correct and evaluation.timing]
-
-    def _quick_ms(self, key: str) -> float:
-        timing = self.quick[key].timing
-        return timing.candidate_ms if timing else float("inf")
-
-    def _best_ms(self) -> float:
-        return min((self._quick_ms(key) for key in self.quick), default=float("inf"))
-
-
-def reaches_limit(floor_ms: float, measured_ms: float) -> bool:
-    """Whether a time is at what the device allows. Well below the floor it is the floor that is wrong."""
-    return AT_LIMIT <= floor_ms / measured_ms <= BELIEVABLE
 
 
 def run_episode(

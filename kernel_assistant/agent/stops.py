@@ -1,0 +1,39 @@
+"""When an episode has gone on long enough. Pure."""
+
+from __future__ import annotations
+
+from kernel_assistant.agent.budget import Budget
+from kernel_assistant.records import Baseline, StopReason
+
+AT_LIMIT = 0.95
+#: A share of the roofline beyond this says that the ceilings were not measured well; it ends nothing.
+BELIEVABLE = 1.1
+
+
+class Stop(Exception):
+    """Ends an episode; carries the documented reason."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+def reason_to_stop(
+    baseline: Baseline, best_ms: float, budget: Budget, *, seconds: float, turns: int, stalled: int
+) -> StopReason | None:
+    """The first reason that holds after a turn, None to go on. `best_ms` is infinite while nothing is correct."""
+    compiled = baseline.compile_ms or baseline.eager_ms
+    reasons = (
+        (StopReason.at_limit, reaches_limit(baseline.floor_ms, compiled)),
+        (StopReason.at_roofline, reaches_limit(baseline.floor_ms, best_ms)),
+        (StopReason.target_reached, bool(budget.target_speedup) and compiled / best_ms >= (budget.target_speedup or 0)),
+        (StopReason.wall_time, seconds >= budget.seconds),
+        (StopReason.turns, turns >= budget.turns),
+        (StopReason.no_progress, stalled >= budget.patience),
+    )
+    return next((reason for reason, holds in reasons if holds), None)
+
+
+def reaches_limit(floor_ms: float, measured_ms: float) -> bool:
+    """Whether a time is at what the device allows. Well below the floor it is the floor that is wrong."""
+    return AT_LIMIT <= floor_ms / measured_ms <= BELIEVABLE
