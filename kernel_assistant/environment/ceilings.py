@@ -15,6 +15,16 @@ from kernel_assistant.targets.base import DeviceFacts
 CALIBRATE_SECONDS = 120.0
 
 
+def ceilings_of(device: DeviceFacts) -> dict[str, float]:
+    """What the judge is told of a device (`Ceilings` of worker/roofline.py)."""
+    return {
+        "copy": device.copy_bandwidth,
+        "read": device.read_bandwidth,
+        "datasheet": device.bandwidth_datasheet,
+        "cache_bytes": device.cache_bytes,
+    }
+
+
 def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: threading.Event) -> DeviceFacts:
     """`device` with its measured bandwidths: from the cache, else measured now by `worker`.
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from kernel_assistant.environment.ceilings import with_ceilings
+from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
 from kernel_assistant.environment.compile import CompileFailure
 from kernel_assistant.environment.freeform_build import FreeformBuilder, runner_spec
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
@@ -106,11 +106,7 @@ class FreeformEnvironment:
 
     def close(self) -> None:
         """Give the worker back with nothing open, and the runners' folders."""
-        if self.worker.alive:
-            try:
-                self.worker.call("close_task", {}, timeout=10.0)
-            except WorkerError:
-                self.worker.kill()
+        self.worker.release()
         for folder in self._workspaces:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -143,12 +139,7 @@ class FreeformEnvironment:
             "task": to_builtins(self.task),
             "runner": runner,
             "freeform": True,
-            "ceilings": {
-                "copy": self.device.copy_bandwidth,
-                "read": self.device.read_bandwidth,
-                "datasheet": self.device.bandwidth_datasheet,
-                "cache_bytes": self.device.cache_bytes,
-            },
+            "ceilings": ceilings_of(self.device),
         }
         answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
         self.graph = from_builtins(answer["graph"], OpGraph)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from kernel_assistant.environment.ceilings import with_ceilings
+from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
 from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
 from kernel_assistant.environment.measuring import OPENMP
 from kernel_assistant.environment.screen import screen
@@ -27,6 +27,7 @@ from kernel_assistant.records import (
     Accuracy,
     Baseline,
     Candidate,
+    Diagnostic,
     Evaluation,
     KernelTask,
     Mismatch,
@@ -50,6 +51,8 @@ STAGE_SECONDS = 600.0
 MOST_RESTARTS = 4
 
 Emit = Callable[[AnyEvent], None]
+#: What building came to: what the screen refuses, what the compiler says, or the binary.
+Build = tuple[Diagnostic, ...] | CompileFailure | Binary
 
 
 class Environment:
@@ -119,22 +122,13 @@ class Environment:
     def close(self) -> None:
         """Give the worker back, warm, with nothing open."""
         self._builders.shutdown(wait=True, cancel_futures=True)
-        if self.worker.alive:
-            try:
-                self.worker.call("close_task", {}, timeout=10.0)
-            except WorkerError:
-                self.worker.kill()
+        self.worker.release()
 
     def _open(self) -> OpGraph:
         params = {
             "task": to_builtins(self.task),
             "runner": self._runner_command(),
-            "ceilings": {
-                "copy": self.device.copy_bandwidth,
-                "read": self.device.read_bandwidth,
-                "datasheet": self.device.bandwidth_datasheet,
-                "cache_bytes": self.device.cache_bytes,
-            },
+            "ceilings": ceilings_of(self.device),
         }
         self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
         answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
@@ -162,32 +156,31 @@ class Environment:
         command = self.sandbox.command(spec)
         return {"argv": list(command.argv), "env": command.env, "device": self.device.index}
 
-    def _build(self, candidate: Candidate) -> tuple[Binary | CompileFailure | None, float]:
+    def _build(self, candidate: Candidate) -> tuple[Build, float]:
+        """What the screen refuses, or else what the compiler made of it, with the compiler's seconds."""
+        found = screen(candidate, self.graph)
+        if found:
+            return found, 0.0
         began = time.perf_counter()
-        if screen(candidate, self.graph):
-            return None, 0.0
         return self._compiler.build(candidate), time.perf_counter() - began
 
-    def _judge(
-        self, candidate: Candidate, build: Future[tuple[Binary | CompileFailure | None, float]], tier: Tier
-    ) -> Evaluation:
+    def _judge(self, candidate: Candidate, build: Future[tuple[Build, float]], tier: Tier) -> Evaluation:
         if self.cancel.is_set():
             raise Cancelled("cancelled")
         key = candidate.hash()
-        found = screen(candidate, self.graph)
-        if found:
+        built, seconds = build.result()
+        if isinstance(built, tuple):
             return Evaluation(
                 candidate=key,
                 tier=tier,
                 outcome=Outcome.refused,
                 stage=Stage.screen,
-                message=found[0].message,
-                diagnostics=found,
+                message=built[0].message,
+                diagnostics=built,
             )
-        built, seconds = build.result()
         spent = {"compile": seconds}
-        if isinstance(built, CompileFailure) or built is None:
-            problems = built.diagnostics if built else ()
+        if isinstance(built, CompileFailure):
+            problems = built.diagnostics
             first = problems[0]
             return Evaluation(
                 candidate=key,

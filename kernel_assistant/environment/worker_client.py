@@ -17,6 +17,7 @@ from kernel_assistant.worker.frames import PROTOCOL_VERSION, FrameError, read_fr
 
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
 START_SECONDS = 120.0
+RELEASE_SECONDS = 10.0
 MISSING_KINDS = ("torch_missing", "torch_too_old", "no_gpu")
 OURS = ("internal", "unknown_method", "device_lost")
 
@@ -113,6 +114,14 @@ class Worker:
                     stream.close()
                 except OSError:
                     continue
+
+    def release(self) -> None:
+        """Close what is open and stay warm for the next task; a worker that cannot do that is ended."""
+        if self.alive:
+            try:
+                self.call("close_task", {}, timeout=RELEASE_SECONDS)
+            except WorkerError:
+                self.kill()
 
     def close(self) -> None:
         """Let it give its memory back and end; insist after two seconds."""

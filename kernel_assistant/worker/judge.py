@@ -42,6 +42,7 @@ class Judge:
         self._loaded: Loaded | None = None
         self._base_case = Case(0, "declared", None, fresh_seed())
         self._kept_base: Expected | None = None
+        self._held_out: list[dict[str, int]] | None = None
         self._profiler: Profiler | None = None
         self._ceilings = ceilings
         self._timeout = LEAST_TIMEOUT
@@ -110,7 +111,9 @@ class Judge:
     def _expected(self, tier: str) -> Iterable[Expected]:
         if tier == "quick":
             return [self._base()]
-        cases = full_cases(len(self.task.workload_dims), self.task.held_out_dims(), bool(self.task.constants()))
+        if self._held_out is None:
+            self._held_out = self.task.held_out_dims()
+        cases = full_cases(len(self.task.workload_dims), self._held_out, bool(self.task.constants()))
         return _lazily(self.task, cases)
 
     def _base(self) -> Expected:
