@@ -48,7 +48,7 @@ def measure(settings: Settings) -> list[Figure]:
         ),
         Figure("slower kernel told apart, quiet", told * 100, "%", "of 40 comparisons", ("≥", 90)),
         Figure("slower kernel told apart, busy", told_loaded * 100, "%", "of 40 comparisons"),
-        Figure("one comparison", seconds, "s", "14 rounds, as in the full tier"),
+        Figure("one comparison", seconds, "s", f"{bench.rounds} rounds, as in the full tier"),
     ]
 
 
@@ -64,11 +64,14 @@ class Bench:
             self._binary = environment.binaries(norm(target))
 
     def __enter__(self) -> Self:
+        from kernel_assistant.worker.pinning import import_torch
+
+        import_torch()
         import torch
 
         from kernel_assistant.worker.cases import Case, fresh_seed
         from kernel_assistant.worker.open_task import open_task
-        from kernel_assistant.worker.profiling import Profiler
+        from kernel_assistant.worker.profiling import ROUNDS, Profiler
         from kernel_assistant.worker.roofline import Ceilings
         from kernel_assistant.worker.runner_client import RunnerClient, RunnerCommand
         from kernel_assistant.worker.verification import expect
@@ -83,6 +86,7 @@ class Bench:
             tuple(self._command["argv"]), self._command["env"], self.target, self._command["device"]
         )
         self._runners = [RunnerClient(command) for _ in range(WORKERS)]
+        self.rounds = ROUNDS[self.target]
         self._no_grad = torch.no_grad()
         self._no_grad.__enter__()
         return self

@@ -144,7 +144,7 @@ class Environment:
             argv=(paths[0], "-I", "-S", str(RUNNER / "boot.py"), "{fd}"),
             read_only=(*paths, str(RUNNER)),
             gpu=gpu,
-            env={"OMP_NUM_THREADS": str(self.worker.hello["threads"]), **OPENMP},
+            env={"OMP_NUM_THREADS": str(self.worker.hello["threads"]), **self.worker.hello["binding"], **OPENMP},
             limits=Limits(
                 shared_bytes=self.device.memory_bytes,
                 memory_bytes=max(self.device.memory_bytes // 4, 1 << 30) if not gpu else 8 << 30,

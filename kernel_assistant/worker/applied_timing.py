@@ -15,11 +15,10 @@ from .inputs import Args, Kwargs
 from .loading import build, load_module
 from .numerics import compare
 from .open_task import OpenTask, open_task
-from .profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS
+from .profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
 from .statistics import median, paired_interval
 from .timing import SPIN_SECONDS, TorchSubject, alternate
 
-ROUNDS = 12
 MOST_CALLS = 512
 Calls = list[tuple[Args, Kwargs]]
 
@@ -73,7 +72,7 @@ def _row(
         before,
         [],
         sets=len(calls),
-        rounds=ROUNDS,
+        rounds=ROUNDS[target],
         most_seconds=MOST_SECONDS,
         block_seconds=BLOCK_SECONDS[target],
         gap_seconds=SPIN_SECONDS if target == "cpu" else 0.0,

@@ -24,9 +24,11 @@ class Worker:
 
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Versions. Raises TaskError torch_missing or torch_too_old."""
+        from . import pinning
         from .worker_errors import TaskError
 
         try:
+            pinning.import_torch()
             import torch
         except ImportError as error:
             raise TaskError(
@@ -47,6 +49,7 @@ class Worker:
             "torch": torch.__version__,
             "cuda": torch.version.cuda or "",
             "threads": torch.get_num_threads(),
+            "binding": pinning.environment(),
             "pid": os.getpid(),
         }
 

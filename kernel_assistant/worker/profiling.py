@@ -13,6 +13,7 @@ from .load import OtherLoad
 from .memory import available_bytes
 from .numerics import compare
 from .open_task import OpenTask
+from .pinning import pinned
 from .roofline import Ceilings, floor_seconds, impossible
 from .runner_client import RunnerClient, descendants
 from .sets import Marks, Sets
@@ -25,8 +26,9 @@ MOST_SETS = {"cpu": 2048, "cuda": 512}
 #: What the sets may take of the memory that is free, beyond what defeats the cache.
 SHARE_OF_MEMORY = {"cpu": 0.05, "cuda": 0.25}
 LEAST_FOOTPRINT = 128 << 20
-BLOCK_SECONDS = {"cpu": 0.010, "cuda": 0.004}
-ROUNDS = 14
+BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.004}
+#: Many short rounds: on a shared machine one block in ten is disturbed, which spoils its round only.
+ROUNDS = {"cpu": 28, "cuda": 14}
 QUICK_ROUNDS = 5
 QUICK_BLOCK_SECONDS = {"cpu": 0.010, "cuda": 0.002}
 #: After this long a series ends early, with the eight rounds that a 99% interval needs.
@@ -77,14 +79,19 @@ class Profiler:
                 self._callables[which] = torch.compile(self.task.model)
             subject = self._subject(which)
             with torch.no_grad():
-                length = block_length(subject, self.sets.count, BLOCK_SECONDS[self.target])
-                times = [
-                    subject.run((index * length) % self.sets.count, length) / length
-                    for index in range(2 * QUICK_ROUNDS)
-                ]
+                subject.run(0, 1)  # torch.compile works here, with all cores
+                self._baseline[which] = self._short(subject)
             subject.release()
-            self._baseline[which] = median(times)
         return {"ms": self._baseline[which] * 1e3, "floor_ms": self.floor_seconds * 1e3}
+
+    @pinned()
+    def _short(self, subject: Subject) -> float:
+        """Median seconds a call over a few blocks."""
+        length = block_length(subject, self.sets.count, BLOCK_SECONDS[self.target])
+        count = self.sets.count
+        return median(
+            [subject.run((index * length) % count, length) / length for index in range(2 * QUICK_ROUNDS)]
+        )
 
     def candidate(
         self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float, idle_threads: int
@@ -114,6 +121,7 @@ class Profiler:
     def close(self) -> None:
         self.sets.close()
 
+    @pinned()
     def _quick(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
         self.baseline("eager")
         length = block_length(subject, self.sets.count, QUICK_BLOCK_SECONDS[self.target])
@@ -199,7 +207,7 @@ class Profiler:
             baseline,
             others,
             sets=self.sets.count,
-            rounds=ROUNDS,
+            rounds=ROUNDS[self.target],
             most_seconds=MOST_SECONDS,
             block_seconds=BLOCK_SECONDS[self.target],
             gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 
 import torch
 
+from .pinning import pinned
 from .runner_client import RunnerClient
 
-#: OpenMP threads spin for up to 3.6 ms after a parallel region (GOMP_SPINCOUNT=30000; up to 9 ms by libgomp's default):
+#: OpenMP threads spin for up to 1.2 ms after a parallel region (GOMP_SPINCOUNT=10000; up to 9 ms by libgomp's default):
 #: a block of the other process waits.
-SPIN_SECONDS = 0.004
+SPIN_SECONDS = 0.0015
 LEAST_ROUNDS = 8
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -124,6 +125,7 @@ class Series:
         return [pair[over] / pair[under] for pair in pairs]
 
 
+@pinned()
 def alternate(
     candidate: Subject,
     baseline: Subject,
