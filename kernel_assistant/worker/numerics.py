@@ -111,14 +111,20 @@ class _Statistics:
             theirs = torch.where(finite, (r - w).abs(), 0.0)
             norm = torch.where(finite, w, 0.0)
             peak, index = mine.max(0)
-            if not float(peak) <= self.error:
-                self.error, self.worst = float(peak), start + int(index)
-            self.reference_error = max(self.reference_error, float(theirs.max()))
-            self.squared_error += float((mine * mine).sum())
-            self.reference_squared_error += float((theirs * theirs).sum())
-            self.squared_norm += float((norm * norm).sum())
-            self.peak = max(self.peak, float(norm.abs().max()))
-            count += int(finite.sum())
+            figures = [peak, index, theirs.max(), (mine * mine).sum(), (theirs * theirs).sum(), (norm * norm).sum()]
+            figures += [norm.abs().max(), finite.sum()]
+            # One transfer: each waits for the device.
+            error, at, reference_error, *squares, largest, many = torch.stack(
+                [each.double() for each in figures]
+            ).tolist()
+            if not error <= self.error:
+                self.error, self.worst = error, start + int(at)
+            self.reference_error = max(self.reference_error, reference_error)
+            self.squared_error += squares[0]
+            self.reference_squared_error += squares[1]
+            self.squared_norm += squares[2]
+            self.peak = max(self.peak, largest)
+            count += int(many)
         self.rms = (self.squared_norm / count) ** 0.5 if count else 0.0
 
 

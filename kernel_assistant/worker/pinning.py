@@ -17,7 +17,9 @@ CHOSEN = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 def cpus() -> list[int]:
     """The CPUs this process may use, one of each core first."""
-    first, others, cores = [], [], set()
+    first: list[int] = []
+    others: list[int] = []
+    cores: set[str] = set()
     for cpu in sorted(os.sched_getaffinity(0)):
         core = _siblings(cpu)
         (others if core in cores else first).append(cpu)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,8 +29,8 @@ LEAST_FOOTPRINT = 128 << 20
 BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.004}
 #: Many short rounds: on a shared machine one block in ten is disturbed, which spoils its round only.
 ROUNDS = {"cpu": 28, "cuda": 14}
-QUICK_ROUNDS = 5
-QUICK_BLOCK_SECONDS = {"cpu": 0.010, "cuda": 0.002}
+QUICK_ROUNDS = {"cpu": 5, "cuda": 3}
+QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
 #: After this long a series ends early, with the eight rounds that a 99% interval needs.
 MOST_SECONDS = 10.0
 WINDOW = 1 << 20
@@ -89,9 +89,7 @@ class Profiler:
         """Median seconds a call over a few blocks."""
         length = block_length(subject, self.sets.count, BLOCK_SECONDS[self.target])
         count = self.sets.count
-        return median(
-            [subject.run((index * length) % count, length) / length for index in range(2 * QUICK_ROUNDS)]
-        )
+        return median([subject.run((index * length) % count, length) / length for index in range(10)])
 
     def candidate(
         self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float, idle_threads: int
@@ -127,7 +125,7 @@ class Profiler:
         length = block_length(subject, self.sets.count, QUICK_BLOCK_SECONDS[self.target])
         self.sets.poison(0xFF)
         times = []
-        for index in range(QUICK_ROUNDS):
+        for index in range(QUICK_ROUNDS[self.target]):
             first = (index * length) % self.sets.count
             # What came before was not timed: a candidate may have worked ahead on every set then.
             block = self._around(first, length)
@@ -137,7 +135,7 @@ class Profiler:
             times.append(subject.run(first, length) / length)
             after()
             self._require_written(marks)
-            self._check(first, length)
+            self._check([random.SystemRandom().choice(block)])
         seconds = median(times)
         return {
             "candidate_ms": seconds * 1e3,
@@ -158,7 +156,9 @@ class Profiler:
         def check(first: int, count: int) -> None:
             after()
             device.append((subject.device_seconds, float(count)))
-            self._check(first, count)
+            last = (first + count - 1) % self.sets.count
+            other = (first + random.SystemRandom().randrange(count)) % self.sets.count
+            self._check({last, other})
 
         series = self.compare(subject, compiled, [eager], check)
         eager.release()
@@ -241,11 +241,9 @@ class Profiler:
         if self.sets.marked(marks):
             raise Wrong("cheating", "a timed call left its outputs as they were")
 
-    def _check(self, first: int, count: int) -> None:
-        """Compare windows of the last set that was timed, read at once, and of another one chosen now."""
-        last = (first + count - 1) % self.sets.count
-        other = (first + random.SystemRandom().randrange(count)) % self.sets.count
-        for index in {last, other}:
+    def _check(self, chosen: Iterable[int]) -> None:
+        """Compare windows of some of the sets that were timed, chosen after the fact."""
+        for index in chosen:
             windows = [_window(output) for output in self.sets.outputs[index]]
             held = [
                 output.reshape(-1)[start:end].clone()

@@ -9,6 +9,7 @@ values and addresses that the last-level cache does not hold.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import torch
@@ -52,7 +53,9 @@ class Sets:
             for offset, tensor in zip(constant_offsets, constants.values(), strict=True)
         ]
         self._places: list[dict[str, list[Any]]] = []
-        self._scales = torch.ones(len(first), count)
+        # On the device, as is what draws them: a value that crosses over waits for all that was asked of the device.
+        self._scales = torch.ones(len(first), count, device=self.readable.bytes.device)
+        self._random = torch.Generator(self._scales.device).manual_seed(random.SystemRandom().randrange(1 << 31))
         self.inputs: list[list[torch.Tensor]] = []
         self.outputs: list[list[torch.Tensor]] = []
         shared = {name: ["inputs", at] for name, at in zip(self._constant_names, constant_offsets, strict=True)}
@@ -132,11 +135,11 @@ class Sets:
             for start, end in self._runs(order):
                 # The last set of the ring takes the values that the first one had.
                 source = order[start + 1 : end + 1]
-                values, scales = _pick(self._stacks[position], source), self._scales[position, source]
+                values, scales = _pick(self._stacks[position], source), _pick(self._scales[position], source)
                 if end == self.count:
                     values = torch.cat([values, held[None]]) if source else held[None]
                     scales = torch.cat([scales, held_scale[None]])
-                self._put(order[start:end], position, _moved(values, shift, leading), scales, generator)
+                self._put(order[start:end], position, _moved(values, shift, leading), scales)
         self._settle()
 
     def change(self, indices: list[int], generator: torch.Generator, free: list[bool]) -> None:
@@ -146,7 +149,7 @@ class Sets:
             for start, end in self._runs(indices):
                 some = indices[start:end]
                 values = _moved(_pick(self._stacks[position], some), shift, leading)
-                self._put(some, position, values, self._scales[position, some], generator)
+                self._put(some, position, values, _pick(self._scales[position], some))
         self._settle()
 
     def _runs(self, indices: list[int]) -> list[tuple[int, int]]:
@@ -154,18 +157,20 @@ class Sets:
         most = max(1, RUN_BYTES // max(self.bytes_per_set, 1))
         return [(start, min(start + most, len(indices))) for start in range(0, len(indices), most)]
 
-    def _put(
-        self, indices: list[int], position: int, values: torch.Tensor, scales: torch.Tensor, generator: torch.Generator
-    ) -> None:
-        """Write a stack of values, which carry `scales`, with new scales between 0.75 and 1."""
-        if values.dtype.is_floating_point:
-            fresh = 0.75 + 0.25 * torch.rand(len(indices), generator=generator)
-            factors = (fresh / scales).to(values.device, values.dtype)
-            values, scales = values * factors.reshape(-1, *[1] * (values.dim() - 1)), fresh
+    def _put(self, indices: list[int], position: int, values: torch.Tensor, scales: torch.Tensor) -> None:
+        """Write a stack of values, which carry `scales` and share no memory, with new scales between 0.75 and 1."""
+        stack, held = self._stacks[position], self._scales[position]
+        if not values.dtype.is_floating_point:
+            fresh = scales.clone()
         else:
-            values = values.clone()  # it may be a view of what is written now
-        self._stacks[position][indices] = values
-        self._scales[position, indices] = scales
+            fresh = 0.75 + 0.25 * torch.rand(len(indices), generator=self._random, device=held.device)
+            factors = (fresh / scales).to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
+            if _in_a_row(indices):
+                torch.mul(values, factors, out=_pick(stack, indices))
+                _pick(held, indices).copy_(fresh)
+                return
+            values = values * factors
+        stack[indices], held[indices] = values, fresh
 
     def _settle(self) -> None:
         """Wait until what was written is there: the reader is another process, which no stream orders after us."""
@@ -219,9 +224,12 @@ def _layout(tensors: list[torch.Tensor], start: int) -> tuple[list[int], int]:
 
 def _pick(stack: torch.Tensor, indices: list[int]) -> torch.Tensor:
     """Some entries of a stack: a view where they follow one another, else a copy."""
-    if not indices or indices[-1] - indices[0] != len(indices) - 1:
-        return stack[indices]
-    return stack[indices[0] : indices[-1] + 1]
+    return stack[indices[0] : indices[-1] + 1] if _in_a_row(indices) else stack[indices]
+
+
+def _in_a_row(indices: list[int]) -> bool:
+    """Whether `indices`, which never repeat and go around a ring, follow one another."""
+    return bool(indices) and indices[-1] - indices[0] == len(indices) - 1
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
@@ -229,10 +237,10 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _moved(stack: torch.Tensor, shift: int, leading: bool) -> torch.Tensor:
-    """Each entry of a stack rolled along its own leading dimension, or as flat data."""
+    """A copy of a stack, each entry rolled along its own leading dimension, or as flat data."""
     if leading and stack.shape[1] > 1:
         return stack.roll(1 + shift % (stack.shape[1] - 1), 1)
     flat = stack.flatten(1) if stack.dim() > 1 else stack[:, None]
     if stack.dtype.is_floating_point and flat.shape[1] > 1:
         return flat.roll(1 + shift % (flat.shape[1] - 1), 1).reshape(stack.shape)
-    return stack
+    return stack.clone()
