@@ -7,15 +7,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kernel_assistant.apply.edit import Edit
 from kernel_assistant.apply.files import digest
 from kernel_assistant.apply.provenance import Options, provenance
 from kernel_assistant.apply.result import Result
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import decode, encode
+from kernel_assistant.records import KernelTask, decode, encode
 from kernel_assistant.records.codec import Record
 
 MANIFEST = "manifest.json"
+TASK = "task.json"
 MANIFEST_SCHEMA = "kernel-assistant/manifest/1"
 RUNTIME = "_runtime"
 _RUNNER_FILES = ("__init__.py", "plan.py", "executor.py", "cuda_driver.py")
@@ -50,10 +53,17 @@ def class_files(result: Result, options: Options, tool: str) -> Files:
         "plan.json": _pretty(json.loads(encode(result.plan))),
         "graph.txt": result.graph.text().encode(),
         "provenance.json": _pretty(document),
+        TASK: _pretty(json.loads(encode(portable(result.task)))),
     }
     files.update((f"sources/{name}", text.encode()) for name, text in result.candidate.sources.items())
     files.update(result.binaries)
     return {f"{result.task.class_name}/{name}": data for name, data in files.items()}
+
+
+def portable(task: KernelTask) -> KernelTask:
+    """How the class was built and called, without what belongs to one machine: folders, and the text, which lies
+    beside the package."""
+    return msgspec.structs.replace(task, path=Path(task.path).name, content="", search_path=())
 
 
 def runtime_files() -> Files:

@@ -24,12 +24,15 @@ class Options:
     """What timing the applied form found.
 
     Below `min_elements` (of the largest input) the original runs. `compiled_parent` and `exported` say which of
-    "kernel" and "original" is used inside a compiled parent and in an exported program.
+    "kernel" and "original" is used inside a compiled parent and in an exported program. `speedup` is the edited file's
+    over the original at the declared size, with its 99% interval; it is only noted.
     """
 
     min_elements: int = 0
     compiled_parent: str = "kernel"
     exported: str = "original"
+    speedup: float | None = None
+    speedup_ci: tuple[float, float] | None = None
 
 
 def provenance(result: Result, options: Options, tool: str, now: datetime | None = None) -> dict[str, Any]:
@@ -44,9 +47,11 @@ def provenance(result: Result, options: Options, tool: str, now: datetime | None
         "schedule": result.plan.schedule,
         "target": result.plan.target,
         "device": to_builtins(result.device),
+        "verified_on": result.device.arch,
+        "left_out": result.left_out,
         "versions": {"kernel-assistant": tool, **result.facts.get("versions", {})},
         "date": (now or datetime.now(UTC)).isoformat(timespec="seconds"),
-        "numbers": _numbers(result),
+        "numbers": _numbers(result, options),
         "guard": _guard(result, options),
     }
 
@@ -57,13 +62,14 @@ def operator_name(class_name: str, candidate: str) -> str:
     return f"{plain or 'module'}_{candidate}"
 
 
-def _numbers(result: Result) -> dict[str, Any]:
+def _numbers(result: Result, options: Options) -> dict[str, Any]:
     evaluation = result.evaluation
     return {
         "timing": to_builtins(evaluation.timing),
         "accuracy": to_builtins(evaluation.accuracy),
         "precision": evaluation.precision,
         "numerics": result.task.numerics.value,
+        "applied": None if options.speedup is None else {"speedup": options.speedup, "speedup_ci": options.speedup_ci},
     }
 
 

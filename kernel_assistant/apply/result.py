@@ -14,6 +14,8 @@ from kernel_assistant.targets.base import DeviceFacts
 
 T = TypeVar("T")
 
+LEFT_OUT = "left_out.json"
+
 _BINARY = re.compile(r"kernels\.[A-Za-z0-9_.-]+\.(so|cubin)")
 
 
@@ -24,6 +26,7 @@ class Result:
     `facts` is what the worker said of the opened task: `attributes`, `call` and `result` (worker/applied says what
     they are), `inputs` (specs of all tensors of the call, x0, x1, ... in the graph), `ranges`, `versions` and, for the
     CPU, `cpu_flags`, the processor features that the compiler was allowed to use beyond the architecture's level.
+    `left_out` says why there is no binary for an architecture that is usually shipped.
     """
 
     task: KernelTask
@@ -33,6 +36,7 @@ class Result:
     device: DeviceFacts
     binaries: dict[str, bytes]
     facts: dict[str, Any]
+    left_out: dict[str, str]
 
     @property
     def plan(self) -> Plan:
@@ -50,6 +54,7 @@ def read_result(folder: Path) -> Result:
         device=_record(folder, "device.json", DeviceFacts),
         binaries=_binaries(folder),
         facts=_facts(folder),
+        left_out=_left_out(folder),
     )
     _check(result)
     return result
@@ -72,6 +77,11 @@ def _sources(folder: Path) -> dict[str, str]:
 
 def _binaries(folder: Path) -> dict[str, bytes]:
     return {path.name: _bytes(path) for path in sorted((folder / "binaries").glob("kernels.*"))}
+
+
+def _left_out(folder: Path) -> dict[str, str]:
+    path = folder / "binaries" / LEFT_OUT
+    return dict(json.loads(_bytes(path))) if path.is_file() else {}
 
 
 def _facts(folder: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The only place where a candidate is judged.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
 from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
 from kernel_assistant.environment.measuring import OPENMP
 from kernel_assistant.environment.screen import screen
+from kernel_assistant.environment.ship import ship
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
 from kernel_assistant.events import AnyEvent, BaselineMeasured, Progress, TaskOpened, Warned
@@ -72,6 +74,7 @@ class Environment:
         if not worker.hello:
             worker.start(cancel)
         self.device = with_ceilings(device, worker, cache_dir, cancel)
+        self._cache_dir = cache_dir
         self._compiler = Compiler(self.device, sandbox, cache_dir, cancel)
         self._builders = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
         self._baseline = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
@@ -113,11 +116,34 @@ class Environment:
         return self.evaluate([candidate], Tier.full)[0]
 
     def binaries(self, candidate: Candidate) -> dict[str, bytes]:
-        """File name → content of the built candidate, ready to ship."""
+        """File name → content of the built candidate for every architecture that is shipped, as a result keeps them."""
         built = self._compiler.build(candidate)
         if isinstance(built, CompileFailure):
             raise WorkerError(f"a candidate that was built before no longer builds: {built.diagnostics[0].message}")
-        return {built.name: built.content}
+        if self.device.target == "cpu":
+            return {built.name: built.content}
+        self.emit(Progress(phase="apply", message="compiling for the other architectures"))
+        others = ship(
+            candidate,
+            self.device,
+            self.graph.dims,
+            sandbox=self.sandbox,
+            cache_dir=self._cache_dir,
+            cancel=self.cancel,
+        )
+        return {built.name: built.content, **others.files()}
+
+    def build(self, candidate: Candidate) -> Build:
+        """What the screen refuses, or else what the compiler made of it."""
+        return self._build(candidate)[0]
+
+    def judge_binary(self, candidate: Candidate, binary: Binary, *, profile: bool) -> Evaluation:
+        """The full tier on a binary that may come from elsewhere; nothing is screened or compiled."""
+        key = hashlib.sha256(candidate.hash().encode() + binary.content).hexdigest()[:16]
+        spent: dict[str, float] = {}
+        stages = (Stage.verify, Stage.profile) if profile else (Stage.verify,)
+        answer, stage = self._measure(candidate, binary, key, Tier.full, spent, stages)
+        return _evaluation(key, Tier.full, stage, answer, binary, spent, precision=_precision(self.graph))
 
     def close(self) -> None:
         """Give the worker back, warm, with nothing open."""
@@ -195,14 +221,20 @@ class Environment:
         return _evaluation(key, tier, stage, answer, built, spent, precision=_precision(self.graph))
 
     def _measure(
-        self, candidate: Candidate, built: Binary, key: str, tier: Tier, spent: dict[str, float]
+        self,
+        candidate: Candidate,
+        built: Binary,
+        key: str,
+        tier: Tier,
+        spent: dict[str, float],
+        stages: tuple[Stage, ...] = (Stage.verify, Stage.profile),
     ) -> tuple[dict[str, Any], Stage]:
         params = {"plan": to_builtins(candidate.plan), "key": key, "tier": tier.value}
-        if tier is Tier.full:
+        if tier is Tier.full and Stage.profile in stages:
             self.baseline(compiled=True)
             self._warn_of_others()
         answer: dict[str, Any] = {}
-        for stage in (Stage.verify, Stage.profile):
+        for stage in stages:
             began = time.perf_counter()
             try:
                 latest = self._call(stage.value, params, (built.content,), timeout=STAGE_SECONDS)
@@ -214,7 +246,7 @@ class Environment:
                 answer.pop("accuracy", None)
                 answer.pop("timing", None)
                 return answer, stage
-        return answer, Stage.profile
+        return answer, stages[-1]
 
     def _warn_of_others(self) -> None:
         """Say so when somebody else's work on the GPU makes timing unsafe."""
@@ -272,7 +304,9 @@ def _evaluation(
         message=answer["message"],
         mismatch=from_builtins(mismatch, Mismatch) if mismatch else None,
         accuracy=from_builtins(answer["accuracy"], Accuracy) if outcome is Outcome.correct else None,
-        timing=from_builtins(answer["timing"], Timing) if outcome is Outcome.correct else None,
+        timing=from_builtins(answer["timing"], Timing)
+        if outcome is Outcome.correct and stage is Stage.profile
+        else None,
         resources=built.resources,
         precision=precision,
         seconds=spent,

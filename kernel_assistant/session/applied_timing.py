@@ -49,7 +49,13 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 
     @property
     def options(self) -> Options:
-        return Options(min_elements=self.min_elements, compiled_parent=self.compiled_parent)
+        declared = self.rows[0]
+        return Options(
+            min_elements=self.min_elements,
+            compiled_parent=self.compiled_parent,
+            speedup=declared.speedup,
+            speedup_ci=declared.speedup_ci,
+        )
 
 
 def conclude(rows: tuple[AppliedRow, ...]) -> AppliedTiming:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_assistant.store.rows import EditRow, Freeform, JobKind, JobOptions, JobRow, JobState
+from kernel_assistant.store.rows import AppliedCheck, EditRow, Freeform, JobKind, JobOptions, JobRow, JobState
 from kernel_assistant.store.store import Store
 
-__all__ = ["EditRow", "Freeform", "JobKind", "JobOptions", "JobRow", "JobState", "Store"]
+__all__ = ["AppliedCheck", "EditRow", "Freeform", "JobKind", "JobOptions", "JobRow", "JobState", "Store"]

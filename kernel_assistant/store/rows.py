@@ -9,11 +9,13 @@ from kernel_assistant.records.codec import Record, content_hash
 
 
 class JobKind(str, Enum):
-    """`verify` and `profile` send one given candidate through the gate; `optimize` runs an episode."""
+    """`verify` and `profile` send one given candidate through the gate; `optimize` runs an episode; `check` looks at
+    one that is applied."""
 
     optimize = "optimize"
     verify = "verify"
     profile = "profile"
+    check = "check"
 
 
 class JobState(str, Enum):
@@ -39,6 +41,18 @@ class Freeform(Record, frozen=True, kw_only=True):
     sources: dict[str, str] = {}
 
 
+class AppliedCheck(Record, frozen=True, kw_only=True):
+    """A class with kernels in its file. `folder` holds them, `text` is the file as it is, kernels and all.
+
+    Without `timing` only values are checked; `build_missing` adds a binary for the architecture that is here.
+    """
+
+    folder: str
+    text: str
+    timing: bool = True
+    build_missing: bool = False
+
+
 class JobOptions(Record, frozen=True, kw_only=True):
     """How to run a task. `budget` in seconds; empty `python` means: found from the project.
 
@@ -53,6 +67,7 @@ class JobOptions(Record, frozen=True, kw_only=True):
     source_path: str = ""
     candidate: Candidate | None = None
     freeform: Freeform | None = None
+    applied: AppliedCheck | None = None
 
 
 class JobRow(Record, frozen=True, kw_only=True):

@@ -12,6 +12,9 @@ from kernel_assistant.targets.base import DeviceFacts
 
 FLAGS = ("-O3", "-std=c++17", "-cubin", "--resource-usage")
 
+#: Architectures that applied packages carry binaries for, besides the one that was measured.
+SHIPPED = ("sm_80", "sm_89", "sm_90")
+
 #: Copy bandwidth (bytes/s) and fp32 rate (flop/s) by the vendor's datasheets, by a part of the device's name.
 DATASHEETS = {
     "H200": (4.8e12, 67e12),
@@ -83,6 +86,14 @@ def other_processes(index: int) -> int:
     return len([pid for pid in pids - ours if psutil.pid_exists(pid)])
 
 
+def shared_bytes_per_block(arch: str) -> int:
+    """Most shared memory a block can have, in bytes (CUDA C++ Programming Guide, table of compute capabilities)."""
+    number = int(arch.removeprefix("sm_").rstrip("af"))
+    if number in (80, 87):
+        return 163 << 10
+    return 227 << 10 if 90 <= number < 120 else 99 << 10
+
+
 def _facts(nvml: Any, index: int) -> DeviceFacts:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     name = nvml.nvmlDeviceGetName(handle)
@@ -97,7 +108,7 @@ def _facts(nvml: Any, index: int) -> DeviceFacts:
         threads=os.cpu_count() or 1,
         cache_bytes=_cache_bytes(name),
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        shared_bytes_per_block=227 << 10 if major >= 9 else 163 << 10 if major == 8 and minor == 0 else 99 << 10,
+        shared_bytes_per_block=shared_bytes_per_block(f"sm_{major}{minor}"),
         bandwidth_datasheet=bandwidth,
         flops_fp32_datasheet=rate,
         driver=nvml.nvmlSystemGetDriverVersion(),

@@ -30,11 +30,18 @@ class NoBinary(OSError):
 
 
 class Binaries:
-    """The binaries `kernels.ARCH.so` or `kernels.ARCH.cubin` of one folder, loaded once per device."""
+    """The binaries `kernels.ARCH[.TAG].so` or `kernels.ARCH.cubin` of one folder, loaded once per device.
 
-    def __init__(self, folder: str, target: str, cpu_flags: list[str]) -> None:
+    `cpu_flags` are the processor features that a shared object needs beyond its level, `binary_flags` those of files
+    that were built elsewhere, by file name.
+    """
+
+    def __init__(
+        self, folder: str, target: str, cpu_flags: list[str], binary_flags: dict[str, list[str]] | None = None
+    ) -> None:
         self.folder = folder
-        self.cpu_flags = set(cpu_flags)
+        self.cpu_flags = cpu_flags
+        self.binary_flags = binary_flags or {}
         self._suffix = ".cubin" if target == "cuda" else ".so"
         self._modules: dict[int, CpuModule | CudaModule] = {}
 
@@ -50,27 +57,30 @@ class Binaries:
         return (device.index or 0) in self._modules
 
     def _load(self, device: torch.device) -> CpuModule | CudaModule:
-        path = os.path.join(self.folder, f"kernels.{self._pick(device)}{self._suffix}")
+        path = os.path.join(self.folder, self.pick(device))
         if device.type == "cpu":
             return CpuModule(_path_of_its_own(path))
         with open(path, "rb") as image:
             return CudaModule(driver(device.index), image.read())
 
-    def _pick(self, device: torch.device) -> str:
-        names = sorted(os.listdir(self.folder), reverse=True)
-        archs = [n[len("kernels.") : -len(self._suffix)] for n in names if re.fullmatch(r"kernels\..+", n)]
-        archs = [arch for arch, name in zip(archs, names, strict=False) if f"kernels.{arch}{self._suffix}" in names]
-        fits = [arch for arch in archs if self._runs(arch, device)]
+    def pick(self, device: torch.device) -> str:
+        """Name of the file for `device`. Raises NoBinary."""
+        every = sorted(os.listdir(self.folder))
+        names = [name for name in every if name.startswith("kernels.") and name.endswith(self._suffix)]
+        fits = [name for name in names if self._runs(name, device)]
         if not fits:
-            raise NoBinary(f"no binary for {describe(device)}, only for {', '.join(archs) or 'nothing'}")
-        return max(fits, key=_rank)
+            archs = ", ".join(dict.fromkeys(map(_arch, names)))
+            raise NoBinary(f"no binary for {describe(device)}, only for {archs or 'nothing'}")
+        return max(fits, key=lambda name: _rank(_arch(name)))
 
-    def _runs(self, arch: str, device: torch.device) -> bool:
+    def _runs(self, name: str, device: torch.device) -> bool:
+        arch = _arch(name)
         if device.type == "cuda":
             return _cubin_runs(arch, torch.cuda.get_device_capability(device))
         if arch not in LEVELS:
             return arch == platform.machine()
-        return platform.machine() in ("x86_64", "AMD64") and LEVELS[arch] | self.cpu_flags <= processor_flags()
+        flags = self.binary_flags.get(name, self.cpu_flags)
+        return platform.machine() in ("x86_64", "AMD64") and LEVELS[arch].union(flags) <= processor_flags()
 
 
 def _path_of_its_own(path: str) -> str:
@@ -123,6 +133,11 @@ _INSTRUCTIONS: tuple[str, ...] = (
     *("sha", "sse", "ssse", "sve", "vaes", "vpclmul"),
 )
 _flags: list[set[str]] = []
+
+
+def _arch(name: str) -> str:
+    """ "sm_90" of "kernels.sm_90.cubin"."""
+    return name.split(".")[1]
 
 
 def _cubin_runs(arch: str, capability: tuple[int, int]) -> bool:

@@ -28,6 +28,7 @@ class Contract:
     fingerprint: str
     operator: str
     cpu_flags: list[str]
+    binary_flags: dict[str, list[str]]
     alignment: int
     min_elements: int
     max_elements: int
@@ -69,6 +70,7 @@ def read_contract(folder: str) -> Contract:
         fingerprint=guard["fingerprint"],
         operator=provenance["operator"],
         cpu_flags=guard.get("cpu_flags", []),
+        binary_flags=guard.get("binary_flags", {}),
         alignment=guard["alignment"],
         min_elements=guard.get("min_elements", 0),
         max_elements=guard["max_elements"],

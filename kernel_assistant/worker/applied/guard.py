@@ -48,7 +48,7 @@ class Guard:
     def __init__(self, contract: Contract, cls: type[torch.nn.Module], pattern: CallPattern) -> None:
         self.contract = contract
         self.cls = cls
-        self.binaries = Binaries(contract.folder, contract.target, contract.cpu_flags)
+        self.binaries = Binaries(contract.folder, contract.target, contract.cpu_flags, contract.binary_flags)
         self.fallbacks: dict[str, int] = {}
         self.unavailable = ""
         self._pattern = pattern
