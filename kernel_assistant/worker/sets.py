@@ -143,14 +143,26 @@ class Sets:
         self._settle()
 
     def change(self, indices: list[int], generator: torch.Generator, free: list[bool]) -> None:
-        """New values in some of the sets, each from what it held."""
+        """New values in some of the sets: from sets that stay as they are, if there are enough, else from their own."""
         shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
+        sources = [(index + len(indices)) % self.count for index in indices]
+        apart = not set(sources) & set(indices)
         for position, leading in enumerate(free):
+            stack, scales = self._stacks[position], self._scales[position]
             for start, end in self._runs(indices):
-                some = indices[start:end]
-                values = _moved(_pick(self._stacks[position], some), shift, leading)
-                self._put(some, position, values, _pick(self._scales[position], some))
+                some, given = indices[start:end], (sources if apart else indices)[start:end]
+                if apart and _in_a_row(some) and _in_a_row(given) and stack.dtype.is_floating_point:
+                    fresh = self._fresh(len(some))
+                    factors = fresh / _pick(scales, given)
+                    if _move_into(_pick(stack, some), _pick(stack, given), factors, shift, leading):
+                        _pick(scales, some).copy_(fresh)
+                        continue
+                self._put(some, position, _moved(_pick(stack, given), shift, leading), _pick(scales, given))
         self._settle()
+
+    def _fresh(self, count: int) -> torch.Tensor:
+        """New scales, between 0.75 and 1."""
+        return 0.75 + 0.25 * torch.rand(count, generator=self._random, device=self._random.device)
 
     def _runs(self, indices: list[int]) -> list[tuple[int, int]]:
         """`indices` cut into runs that are written at once, of about `RUN_BYTES`."""
@@ -163,7 +175,7 @@ class Sets:
         if not values.dtype.is_floating_point:
             fresh = scales.clone()
         else:
-            fresh = 0.75 + 0.25 * torch.rand(len(indices), generator=self._random, device=held.device)
+            fresh = self._fresh(len(indices))
             factors = (fresh / scales).to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
             if _in_a_row(indices):
                 torch.mul(values, factors, out=_pick(stack, indices))
@@ -234,6 +246,23 @@ def _in_a_row(indices: list[int]) -> bool:
 
 def _is_dense(tensor: torch.Tensor) -> bool:
     return span_bytes(tensor) == tensor.numel() * tensor.element_size()
+
+
+def _move_into(target: torch.Tensor, source: torch.Tensor, factors: torch.Tensor, shift: int, leading: bool) -> bool:
+    """What `_moved` gives, scaled and written to `target`, which shares no memory with `source`: half the traffic.
+    False, with nothing done, where the layout does not permit it."""
+    if not (leading and source.shape[1] > 1):
+        if source.dim() < 2 or not source[0].is_contiguous():
+            return False
+        target, source = target.flatten(1), source.flatten(1)
+    length = source.shape[1]
+    if length < 2:
+        return False
+    at = 1 + shift % (length - 1)
+    scale = factors.to(source.dtype).reshape(-1, *[1] * (source.dim() - 1))
+    torch.mul(source[:, : length - at], scale, out=target[:, at:])
+    torch.mul(source[:, length - at :], scale, out=target[:, :at])
+    return True
 
 
 def _moved(stack: torch.Tensor, shift: int, leading: bool) -> torch.Tensor:
