@@ -73,12 +73,17 @@ class Expr:
 
 @dataclass(eq=False, slots=True)
 class Load(Expr):
-    """buffer[offset + Σ coefficient·axis]; `buffer` empty means the position itself (an iota)."""
+    """buffer[offset + Σ coefficient·axis + Σ coefficient·term]; `buffer` empty means the position itself (an iota).
+
+    `terms` are integer expressions; where the condition `guard` is false the value is 0 and nothing is read.
+    """
 
     buffer: str
     dtype: str
     index: Index
     offset: Size = 0
+    terms: tuple[tuple[Size, Expr], ...] = ()
+    guard: Expr | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -121,6 +126,30 @@ class Scan(Expr):
     exclusive: bool = False
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Span:
+    """One dimension of a window: output `out` covers positions stride·out + dilation·k - padding of `source`, k < size.
+
+    `source` is an axis of the window's argument alone; positions outside [0, its size) do not count.
+    """
+
+    source: Axis
+    out: Axis
+    size: int
+    stride: int
+    dilation: int
+    padding: int
+
+
+@dataclass(eq=False, slots=True)
+class Window(Expr):
+    """`kind` (sum, max) of `arg` over the positions that `spans` cover."""
+
+    kind: str
+    arg: Expr
+    spans: tuple[Span, ...]
+
+
 @dataclass(eq=False, slots=True)
 class Value:
     """A tensor of the graph: an expression and, per dimension, its axes (none where the size is 1)."""
@@ -133,8 +162,11 @@ class Value:
 def children(expr: Expr) -> tuple[Expr, ...]:
     if isinstance(expr, Op):
         return expr.args
-    if isinstance(expr, Reduce | Scan):
+    if isinstance(expr, Reduce | Scan | Window):
         return (expr.arg,)
+    if isinstance(expr, Load):
+        guard = () if expr.guard is None else (expr.guard,)
+        return (*(term for _, term in expr.terms), *guard)
     return ()
 
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.context import Context, contiguous, source, unify
 from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expand import expand
 from kernel_assistant.generator.expr import Axes, Axis, Expr, Index, Reduce, Scan, Value, ordered, resolve
 from kernel_assistant.generator.pointwise import lower_pointwise
 from kernel_assistant.generator.reductions import REDUCTIONS
 from kernel_assistant.generator.sizes import mul, parse_size
 from kernel_assistant.generator.views import VIEWS
+from kernel_assistant.generator.windows_lower import WINDOWS
 from kernel_assistant.records import OpGraph, TensorSpec
 
 #: Nodes that compute nothing.
@@ -38,6 +40,7 @@ class Program:
 
 def lower(graph: OpGraph) -> Program:
     """Raises Unsupported with a one-line reason."""
+    graph = expand(graph)
     context = Context(graph)
     for value in graph.inputs:
         context.values[value.name] = source(value.name, value.spec)
@@ -56,7 +59,7 @@ def lower(graph: OpGraph) -> Program:
 
 def _lower_node(context: Context) -> Value | tuple[Value, ...]:
     name = context.node.op.partition(".")[0]
-    lowering = REDUCTIONS.get(name) or VIEWS.get(name)
+    lowering = REDUCTIONS.get(name) or VIEWS.get(name) or WINDOWS.get(name)
     found = lowering(context) if lowering is not None else lower_pointwise(context)
     if found is None:
         raise Unsupported(f"operator {context.node.op}")

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.expr import Axes, Axis, Expr, Index, Load, Reduce, Scan, resolve, resolve_index
+from kernel_assistant.generator.expr import (
+    Axes,
+    Axis,
+    Expr,
+    Index,
+    Load,
+    Reduce,
+    Scan,
+    Window,
+    children,
+    resolve,
+    resolve_index,
+)
 from kernel_assistant.generator.lower import Output, Program, lower
 from kernel_assistant.generator.sizes import Size, mul, multiple_of, product
+from kernel_assistant.generator.windows import settle, window_axes
 from kernel_assistant.records import OpGraph
 
 
 @dataclass(eq=False, slots=True)
 class Access:
-    """A load or a store: element `offset + Σ coefficient·axis` of `buffer`."""
+    """A load or a store: element `offset + Σ coefficient·axis + Σ coefficient·term` of `buffer`, if `guard` holds."""
 
     buffer: str
     dtype: str
     index: Index
     offset: Size
     name: str = ""
+    terms: tuple[tuple[Size, Expr], ...] = ()
+    guard: Expr | None = None
+
+    @property
+    def computed(self) -> bool:
+        """Whether expressions decide where it reads, or if."""
+        return bool(self.terms) or self.guard is not None
 
     def along(self, axes: list[Axis]) -> list[Size]:
         return [self.index.get(axis, 0) for axis in axes]
@@ -64,7 +85,7 @@ class Nest:
 
 def build_nest(graph: OpGraph) -> Nest:
     """Raises Unsupported with a one-line reason."""
-    program = lower(graph)
+    program = settle(lower(graph))
     loops = _reduced_axes(program)
     spine = _spine(program, loops)
     last = max((place for place, axis in enumerate(spine) if axis in loops), default=-1)
@@ -94,12 +115,13 @@ def _reduced_axes(program: Program) -> set[Axis]:
 
 def _spine(program: Program, loops: set[Axis]) -> Axes:
     """Loop order: the dimensions of a tensor that has all loops, an output if possible."""
+    inside, _ = window_axes(program)
     stored = [set(resolve_index(output.index)) for output in program.outputs]
     needed = set(loops).union(*stored)
     for expr in program.exprs:
         if isinstance(expr, Load):
             needed |= set(resolve_index(expr.index))
-    full = [shape for shape in program.shapes if set(shape) == needed]
+    full = [shape for shape in program.shapes if set(shape) == needed - inside]
     if not full:
         raise Unsupported("results of shapes that do not share their loops")
     written = [shape for shape in full if set(shape) in stored]
@@ -110,7 +132,7 @@ def _family(program: Program, reduced: list[Axis], inner: list[Axis]) -> str:
     if any(isinstance(expr, Scan) for expr in program.exprs):
         return "scan"
     if not reduced:
-        return "pointwise"
+        return "window" if any(isinstance(expr, Window) for expr in program.exprs) else "pointwise"
     return "cols" if inner else "rows"
 
 
@@ -119,9 +141,10 @@ def _add_accesses(nest: Nest) -> None:
     for expr in nest.program.exprs:
         if isinstance(expr, Load):
             index = resolve_index(expr.index)
-            key = (expr.buffer, expr.offset, tuple(index.items()))
+            terms = tuple((size, id(term)) for size, term in expr.terms)
+            key = (expr.buffer, expr.offset, tuple(index.items()), terms, id(expr.guard))
             if key not in seen:
-                seen[key] = Access(expr.buffer, expr.dtype, index, expr.offset)
+                seen[key] = Access(expr.buffer, expr.dtype, index, expr.offset, "", expr.terms, expr.guard)
             nest.loads[id(expr)] = seen[key]
     for output in nest.program.outputs:
         access = Access(output.name, output.spec.dtype, resolve_index(output.index), 0, output.name)
@@ -143,14 +166,19 @@ def _join(nest: Nest) -> None:
         loops = _joined(nest.outer, found)
         nest.outer, nest.inner = loops[:-1], loops[-1:]
         return
+    if nest.family == "window":
+        _, fixed = window_axes(nest.program)
+        axes = _joined(nest.outer, found, fixed)
+        nest.outer, nest.inner = axes[:-1], axes[-1:]
+        return
     nest.outer, nest.reduced, nest.inner = (_joined(axes, found) for axes in (nest.outer, nest.reduced, nest.inner))
 
 
-def _joined(axes: list[Axis], found: list[Access]) -> list[Axis]:
+def _joined(axes: list[Axis], found: list[Access], fixed: AbstractSet[Axis] = frozenset()) -> list[Axis]:
     result: list[Axis] = []
     for axis in axes:
         last = result[-1] if result else None
-        if last is not None and all(
+        if last is not None and not fixed & {last, axis} and all(
             access.index.get(last, 0) == mul(access.index.get(axis, 0), axis.size) for access in found
         ):
             both = Axis(mul(last.size, axis.size))
@@ -171,7 +199,8 @@ def _mark_varying(nest: Nest) -> None:
     for expr in nest.program.exprs:
         if isinstance(expr, Load):
             varying = any(axis in loops for axis in nest.loads[id(expr)].index)
-        elif isinstance(expr, Scan):
+            varying = varying or any(id(child) in nest.varies for child in children(expr))
+        elif isinstance(expr, Scan | Window):
             varying = True
         else:
             varying = not isinstance(expr, Reduce) and any(id(arg) in nest.varies for arg in getattr(expr, "args", ()))

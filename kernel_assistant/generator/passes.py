@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kernel_assistant.generator.expr import Const, Expr, Op, Reduce, Scan, children
+from kernel_assistant.generator.expr import Const, Expr, Reduce, Scan, children
 from kernel_assistant.generator.lower import Output
 from kernel_assistant.generator.nest import Access, Nest
 
@@ -128,6 +128,6 @@ class _Planner:
         if id(expr) in self.ready or isinstance(expr, Const | Reduce | Scan):
             return
         self.ready.add(id(expr))
-        for child in children(expr) if isinstance(expr, Op) else ():
+        for child in children(expr):
             self._scope(child, found)
         found.append(expr)

@@ -7,7 +7,7 @@ import re
 import struct
 from dataclasses import dataclass, field
 
-from kernel_assistant.generator.expr import COMPUTE, Axis, Const, Expr, Load, Op
+from kernel_assistant.generator.expr import COMPUTE, Axis, Const, Expr, Load, Op, children
 from kernel_assistant.generator.nest import Access, Nest
 from kernel_assistant.generator.sizes import Poly, Size, add, mul, product, size_text, symbols_of
 from kernel_assistant.records import Launch
@@ -107,6 +107,18 @@ class Unit:
         self.args[name] = name
         return f"a->{name}" if self.target == "cpu" else f"a.{name}"
 
+    def fetch(self, access: Access, place: str, inside: str = "") -> str:
+        """A load as C text; {0}, {1}, … stand for its terms and its guard. Nothing is read where `inside` is false."""
+        if not access.buffer:
+            return f"{access.name or 'at'} + {place}"
+        parts = [place] if place != "0" or not access.terms else []
+        for number, (step, _) in enumerate(access.terms):
+            parts.append(f"{{{number}}}" if step == 1 else f"{self.size(step)} * {{{number}}}")
+        text = f"ka_get({access.name}[{' + '.join(parts)}])"
+        guard = [f"{{{len(access.terms)}}}"] if access.guard is not None else []
+        exists = " && ".join([inside] * bool(inside and access.computed) + guard)
+        return f"({exists} ? {text} : ({COMPUTE[access.dtype]})0)" if exists else text
+
     def launch(self, grid: tuple[str, str, str] = ("1", "1", "1"), block: int = 1, shared: str = "0") -> Launch:
         sizes = tuple((field_, name) for name, field_ in self.symbols.items())
         return Launch(
@@ -204,6 +216,8 @@ class Body:
                 text = expr.text.format(*[self.name(arg) for arg in expr.args])
             elif isinstance(expr, Load):
                 text = load[id(self.nest.loads[id(expr)])]
+                if expr.terms or expr.guard is not None:
+                    text = text.format(*[self.name(child) for child in children(expr)])
                 if not expr.buffer:
                     text = f"(int64_t)({text})"
             else:

@@ -15,6 +15,7 @@ class Family(str, Enum):
     rows = "rows"
     cols = "cols"
     scan = "scan"
+    window = "window"
 
 
 def classify(graph: OpGraph, target: str) -> Family | str:

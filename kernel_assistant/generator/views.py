@@ -14,13 +14,12 @@ from kernel_assistant.generator.expr import (
     Expr,
     Load,
     Op,
-    Reduce,
     Scan,
     Value,
     resolve,
-    resolve_index,
 )
-from kernel_assistant.generator.sizes import Size, add, mul, parse_size
+from kernel_assistant.generator.positions import Place, move
+from kernel_assistant.generator.sizes import Size, add, parse_size
 from kernel_assistant.records.graph import Operand
 
 Lowering = Callable[[Context], Value | tuple[Value, ...]]
@@ -78,53 +77,6 @@ def _ordered(context: Context, rank: int) -> list[int]:
     return [dimension(context, place, rank) for place in places] if isinstance(places, list) else []
 
 
-def move(expr: Expr, axis: Axis, new: Axis | None, step: Size, offset: Size) -> Expr:
-    """`expr` read at `step * new + offset` along `axis`; `new` None fixes the position."""
-    old = resolve((axis,))
-    if len(old) != 1:
-        raise Unsupported("a slice of a joined dimension")
-    return _Move(old[0], new, step, offset).walk(expr)
-
-
-class _Move:
-    def __init__(self, axis: Axis, new: Axis | None, step: Size, offset: Size) -> None:
-        self.axis, self.new, self.step, self.offset = axis, new, step, offset
-        self.done: dict[int, Expr] = {}
-
-    def walk(self, expr: Expr) -> Expr:
-        if id(expr) not in self.done:
-            self.done[id(expr)] = self._rebuild(expr)
-        return self.done[id(expr)]
-
-    def _rebuild(self, expr: Expr) -> Expr:
-        if isinstance(expr, Load):
-            return self._load(expr)
-        if isinstance(expr, Op):
-            return replace(expr, args=tuple(self.walk(child) for child in expr.args))
-        if isinstance(expr, Reduce):
-            return expr if self.axis in resolve(expr.axes) else self._reduce(expr)
-        if isinstance(expr, Scan):
-            if resolve((expr.axis,)) == (self.axis,):
-                raise Unsupported("a slice of a scan along its own dimension")
-            return replace(expr, arg=self.walk(expr.arg))
-        return expr
-
-    def _load(self, load: Load) -> Expr:
-        index = resolve_index(load.index)
-        coefficient = index.pop(self.axis, 0)
-        if coefficient != 0 and self.new is not None:
-            index[self.new] = mul(coefficient, self.step)
-        return replace(load, index=index, offset=add(load.offset, mul(coefficient, self.offset)))
-
-    def _reduce(self, reduce: Reduce) -> Expr:
-        joint = reduce.joint
-        if joint is not None:
-            first = self.walk(joint[2])
-            assert isinstance(first, Reduce)
-            joint = (joint[0], self.walk(joint[1]), first)
-        return replace(reduce, arg=self.walk(reduce.arg), joint=joint)
-
-
 def _replaced(value: Value, place: int, axes: Axes | None) -> tuple[Axes, ...]:
     return (*value.dims[:place], *(() if axes is None else (axes,)), *value.dims[place + 1 :])
 
@@ -141,7 +93,7 @@ def _shifted(context: Context, value: Value, place: int, size: Size, step: int, 
     if axis is None or (size == axis.size and step == 1 and offset == 0):
         return context.result(value.expr, value.dims)
     new = None if size == 1 else Axis(size)
-    expr = move(value.expr, axis, new, step, offset)
+    expr = move(value.expr, (axis,), Place({} if new is None else {new: step}, offset))
     return context.result(expr, _replaced(value, place, () if new is None else (new,)))
 
 
@@ -167,7 +119,7 @@ def _select(context: Context) -> Value:
     if isinstance(offset, int) and offset < 0:
         offset = add(dim_size(value.dims[place]), offset)
     axis = _only_axis(context, value, place)
-    expr = value.expr if axis is None else move(value.expr, axis, None, 1, offset)
+    expr = value.expr if axis is None else move(value.expr, (axis,), Place({}, offset))
     return context.result(expr, _replaced(value, place, None))
 
 
@@ -180,7 +132,7 @@ def _flip(context: Context) -> Value:
         if axis is None:
             continue
         new = Axis(axis.size)
-        expr = _flipped_scan(value.expr, axis, new) or move(value.expr, axis, new, -1, add(axis.size, -1))
+        expr = _flipped_scan(value.expr, axis, new) or move(value.expr, (axis,), Place({new: -1}, add(axis.size, -1)))
         value = context.result(expr, _replaced(value, place, (new,)))
     return context.result(value.expr, value.dims)
 
@@ -189,7 +141,8 @@ def _flipped_scan(expr: Expr, axis: Axis, new: Axis) -> Expr | None:
     """A flip after a scan runs the scan the other way instead."""
     if not isinstance(expr, Scan) or resolve((expr.axis,)) != (axis,):
         return None
-    return replace(expr, arg=move(expr.arg, axis, new, -1, add(axis.size, -1)), axis=new, reverse=not expr.reverse)
+    arg = move(expr.arg, (axis,), Place({new: -1}, add(axis.size, -1)))
+    return replace(expr, arg=arg, axis=new, reverse=not expr.reverse)
 
 
 def _parts(context: Context) -> tuple[Value, ...]:

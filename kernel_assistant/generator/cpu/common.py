@@ -71,10 +71,7 @@ def loads(unit: Unit, nest: Nest, *loops: tuple[list[Axis], str]) -> dict[int, s
     found = {}
     for access in dict.fromkeys(nest.loads.values()):
         place = joined(*(unit.position(access, axes, var) for axes, var in loops))
-        if access.buffer:
-            found[id(access)] = f"ka_get({access.name}[{place}])"
-        else:
-            found[id(access)] = f"{access.name or 'at'} + {place}"
+        found[id(access)] = unit.fetch(access, place)
     return found
 
 

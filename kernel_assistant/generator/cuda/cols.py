@@ -108,9 +108,7 @@ class Columns:
         found = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             place = unit.position(access, self.nest.inner, "q") or "0"
-            found[id(access)] = (
-                f"ka_get({access.name}[{place}])" if access.buffer else f"{access.name or 'at'} + {place}"
-            )
+            found[id(access)] = unit.fetch(access, place)
         return found
 
     def sweep(self, body: Body, part: Pass, begin: str, end: str) -> None:

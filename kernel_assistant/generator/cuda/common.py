@@ -40,7 +40,7 @@ def scope_loads(unit: Unit, nest: Nest, *loops: tuple[list[Axis], str]) -> dict[
     found = {}
     for access in dict.fromkeys(nest.loads.values()):
         place = joined(*(unit.position(access, axes, var) for axes, var in loops))
-        found[id(access)] = f"ka_get({access.name}[{place}])" if access.buffer else f"{access.name or 'at'} + {place}"
+        found[id(access)] = unit.fetch(access, place)
     return found
 
 

@@ -54,7 +54,8 @@ def congruent(a: Access, b: Access, outer: list[Axis], vec: int) -> bool:
 def make_layout(nest: Nest, axes: list[Axis], outer: list[Axis], vec: int, hint: int, shiftable: bool) -> Layout:
     """Decide which accesses can move whole vectors along `axes`."""
     layout = Layout(axes, vec, hint)
-    unit_step = [access for access in accesses(nest) if access.buffer and access.linear(axes) == 1]
+    plain = [access for access in accesses(nest) if access.buffer and not access.computed]
+    unit_step = [access for access in plain if access.linear(axes) == 1]
     aligned = [access for access in unit_step if access.aligned(outer, vec)]
     shifted = [access for access in unit_step if not access.aligned(outer, vec)]
     # Rows of odd length: follow a store if there is one, else the first load; weights stay element by element.
@@ -81,11 +82,12 @@ class Group:
         self.nest: Nest = body.nest
         self.layout = layout
         self.slot = slot
+        self.ready: set[int] = set()
 
     def wanted(self, exprs: list[Expr]) -> list[Access]:
-        """The buffers that `exprs` load, each once."""
+        """The buffers that `exprs` load, each once; loads at computed positions come later."""
         found = [self.nest.loads[id(expr)] for expr in exprs if isinstance(expr, Load) and expr.buffer]
-        return list(dict.fromkeys(found))
+        return [access for access in dict.fromkeys(found) if not access.computed]
 
     def declare(self, exprs: list[Expr], count: str = "") -> None:
         for access in self.wanted(exprs):
@@ -123,11 +125,12 @@ class Group:
         """Text of every load at element k."""
         found = {}
         for access in dict.fromkeys(self.nest.loads.values()):
-            if access.buffer:
+            if access.buffer and (not access.computed or id(access) in self.ready):
                 found[id(access)] = f"ka_get(l_{access.name}{self.slot}[k])"
             else:
                 loops = [*self.layout.loops, (self.layout.axes, "q")]
-                found[id(access)] = joined(access.name or "at", *(self.unit.position(access, *loop) for loop in loops))
+                place = joined(*(self.unit.position(access, *loop) for loop in loops))
+                found[id(access)] = self.unit.fetch(access, place, self.layout.inside())
         return found
 
     def declare_stores(self, part: list[tuple[Access, Output]]) -> None:

@@ -173,7 +173,8 @@ class _Sweeps:
             raise Unsupported("rows of free size in shared memory")
         used = [{id(self.nest.loads[id(e)]) for e in part.body if isinstance(e, Load)} for part in self.plan.passes]
         again = set().union(*used[1:]) & used[0] if len(used) > 1 else set()
-        self.copies = [a for a in dict.fromkeys(self.nest.loads.values()) if a.buffer and id(a) in again]
+        plain = [a for a in dict.fromkeys(self.nest.loads.values()) if a.buffer and not a.computed]
+        self.copies = [a for a in plain if id(a) in again]
         sweeps = self.row.sweeps(size)
         sweeps += -sweeps % self.unroll
         self.elements = sweeps * self.row.group * self.row.vec

@@ -133,7 +133,7 @@ def emit_scan_cols(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     loads = {}
     for access in dict.fromkeys(nest.loads.values()):
         place = unit.position(access, nest.inner, "e") or "0"
-        loads[id(access)] = f"ka_get({access.name}[{place}])" if access.buffer else f"{access.name or 'at'} + {place}"
+        loads[id(access)] = unit.fetch(access, place)
     body.write(part.scope, loads, "s")
     for number, scan in enumerate(scans):
         unit.add(f"{carry_type(scan)} carry{number} = {neutral(scan)};")

@@ -1,0 +1,153 @@
+"""Pooling operators → windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.context import Context, cast, dim_size
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import COMPUTE, Axes, Axis, Expr, Op, Reduce, Span, Value, Window
+from kernel_assistant.generator.positions import Place, integer, iota, move, whole
+from kernel_assistant.generator.sizes import parse_size
+from kernel_assistant.generator.windows import always_inside, reach, start
+
+Lowering = Callable[[Context], Value | tuple[Value, ...]]
+
+
+class _Pool:
+    """Kernel, stride, padding and dilation of the last `dims` dimensions, with the sizes of input and output."""
+
+    def __init__(self, context: Context, value: Value, dims: int) -> None:
+        self.context, self.value, self.dims = context, value, dims
+        self.first = len(value.dims) - dims
+        shape = [parse_size(size) for size in context.node.spec.shape][self.first :]
+        sizes = [dim_size(axes) for axes in value.dims[self.first :]]
+        if self.first < 0 or not all(isinstance(size, int) for size in (*shape, *sizes)):
+            raise Unsupported(f"{context.node.op} over dimensions of free size")
+        self.inputs, self.outputs = [int(str(size)) for size in sizes], [int(str(size)) for size in shape]
+
+    def numbers(self, place: int, name: str, default: list[int]) -> list[int]:
+        """An argument that is one number or one for each dimension."""
+        found = self.context.argument(place, name)
+        if found is None or found == []:
+            return default
+        items = found if isinstance(found, list) else [found]
+        numbers = [item for item in items if isinstance(item, int)]
+        if len(numbers) != len(items) or len(items) not in (1, self.dims):
+            raise Unsupported(f"{self.context.node.op}: {name} is {found!r}")
+        return numbers * (self.dims // len(numbers))
+
+    def pool(
+        self, kind: str, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+    ) -> tuple[Expr, tuple[Axes, ...], list[Span | None]]:
+        """The reduced values, their dimensions, and the span of each pooled dimension that is more than itself."""
+        expr, dims = self.value.expr, list(self.value.dims)
+        spans: list[Span | None] = []
+        for number in range(self.dims):
+            size, out = self.inputs[number], self.outputs[number]
+            k, s, p, d = kernel[number], stride[number], padding[number], dilation[number]
+            if (k, p, out) == (1, 0, size):
+                spans.append(None)
+                continue
+            span = Span(Axis(size), Axis(out), k, s, d, p)
+            spans.append(span)
+        used = [span for span in spans if span is not None]
+        if used and all(_everything(span) for span in used):
+            axes = tuple(axis for span, dim in zip(spans, dims[self.first :], strict=True) if span for axis in dim)
+            expr = Reduce(expr.ctype, kind, expr, axes) if axes else expr
+        elif used:
+            for place, source in enumerate(spans, self.first):
+                if source is not None and dims[place]:
+                    expr = move(expr, dims[place], Place({source.source: 1}))
+            expr = Window(expr.ctype, kind, expr, tuple(used))
+        for place, pooled in enumerate(spans, self.first):
+            if pooled is not None:
+                dims[place] = () if pooled.out.size == 1 else (pooled.out,)
+        return expr, tuple(dims), spans
+
+
+def _everything(span: Span) -> bool:
+    """Whether the only output covers all of the dimension once."""
+    return (span.out.size, span.padding, span.dilation, span.size) == (1, 0, 1, span.source.size)
+
+
+def _max_pool(dims: int, with_indices: bool = False) -> Lowering:
+    def lower(context: Context) -> Value | tuple[Value, ...]:
+        value = context.value(context.node.args[0])
+        pool = _Pool(context, value, dims)
+        kernel = pool.numbers(1, "kernel_size", [])
+        ones, zeros = [1] * dims, [0] * dims
+        padding, dilation = pool.numbers(3, "padding", zeros), pool.numbers(4, "dilation", ones)
+        expr, axes, _ = pool.pool("max", kernel, pool.numbers(2, "stride", kernel), padding, dilation)
+        found = context.result(expr, axes, value.dtype)
+        return (found,) if with_indices else found
+
+    return lower
+
+
+def _avg_pool(dims: int) -> Lowering:
+    def lower(context: Context) -> Value:
+        pool = _Pool(context, _floating(context), dims)
+        kernel = pool.numbers(1, "kernel_size", [])
+        stride, padding = pool.numbers(2, "stride", kernel), pool.numbers(3, "padding", [0] * dims)
+        expr, axes, spans = pool.pool("sum", kernel, stride, padding, [1] * dims)
+        include = bool(context.argument(5, "count_include_pad", True))
+        override = context.argument(6, "divisor_override")
+        count: Expr = whole(1)
+        if isinstance(override, int):
+            count = whole(override)
+        else:
+            constant = 1
+            for span in spans:
+                fixed, counted = _count(span, include) if span is not None else (1, None)
+                constant *= fixed
+                count = count if counted is None else integer("{0} * {1}", count, counted)
+            count = integer("{0} * {1}", count, whole(constant)) if isinstance(count, Op) else whole(constant)
+        return context.result(Op(expr.ctype, "{0} / {1}", (expr, cast(count, expr.ctype))), axes)
+
+    return lower
+
+
+def _count(span: Span, include: bool) -> tuple[int, Expr | None]:
+    """Positions that an average divides by: a constant factor, and one that depends on the output if there is one."""
+    padding, size = span.padding, span.source.size
+    assert isinstance(size, int)
+    low, high = (-padding, size + padding) if include else (0, size)
+    first, last = reach(span)
+    if always_inside(span) or (first >= low and last < high):
+        return span.size, None
+    begin = iota(*start(span))
+    end = integer("ka_min({0}, {1})", integer("({0} + {1})", begin, whole(span.size)), whole(high))
+    return 1, integer("({0} - {1})", end, begin if include else integer("ka_max({0}, {1})", begin, whole(0)))
+
+
+def _floating(context: Context) -> Value:
+    value = context.value(context.node.args[0])
+    return Value(cast(value.expr, COMPUTE[context.node.spec.dtype]), value.dims, value.dtype)
+
+
+def _adaptive(kind: str, dims: int) -> Lowering:
+    def lower(context: Context) -> Value | tuple[Value, ...]:
+        value = context.value(context.node.args[0])
+        pool = _Pool(context, value, dims)
+        if any(size % out for size, out in zip(pool.inputs, pool.outputs, strict=True)):
+            raise Unsupported(f"{context.node.op} to sizes that do not divide the input's")
+        kernel = [size // out for size, out in zip(pool.inputs, pool.outputs, strict=True)]
+        expr, axes, _ = pool.pool(kind, kernel, kernel, [0] * dims, [1] * dims)
+        if kind == "max":
+            return (context.result(expr, axes, value.dtype),)
+        count = 1
+        for size in kernel:
+            count *= size
+        return context.result(Op(expr.ctype, "{0} / {1}", (expr, cast(whole(count), expr.ctype))), axes)
+
+    return lower
+
+
+WINDOWS: dict[str, Lowering] = {
+    **{f"max_pool{dims}d": _max_pool(dims) for dims in (1, 2, 3)},
+    **{f"max_pool{dims}d_with_indices": _max_pool(dims, with_indices=True) for dims in (1, 2, 3)},
+    **{f"avg_pool{dims}d": _avg_pool(dims) for dims in (1, 2, 3)},
+    **{f"{tail}adaptive_avg_pool{dims}d": _adaptive("sum", dims) for dims in (1, 2, 3) for tail in ("", "_")},
+    **{f"adaptive_max_pool{dims}d": _adaptive("max", dims) for dims in (1, 2, 3)},
+}
