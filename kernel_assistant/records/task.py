@@ -22,6 +22,7 @@ class InputSource(str, Enum):
     comment = "comment"
     pyproject = "pyproject"
     files = "files"
+    recorded = "recorded"
 
 
 class Workload(Record, frozen=True, kw_only=True):
@@ -40,6 +41,10 @@ class KernelTask(Record, frozen=True, kw_only=True):
     `path` is the file as the user named it, absolute; `content` its text (an unsaved editor buffer may differ from the
     disk). `init` is an expression for the constructor's positional arguments, `init_kwargs` for its keyword ones;
     both empty with source `get_inputs` means `get_init_inputs()`. `search_path` goes to the front of sys.path.
+
+    `recording` is the folder in which `scan` kept the module and its calls; the expressions reach it as `recorded`.
+    `installed` says that the file belongs to a package and not to the user: the worker imports it by `module_name`
+    instead of executing `content`, and whoever applies a result must not edit it.
     """
 
     path: str
@@ -55,6 +60,8 @@ class KernelTask(Record, frozen=True, kw_only=True):
     numerics: Numerics = Numerics.kernelbench
     training: bool = False
     seed: int = 42
+    recording: str = ""
+    installed: bool = False
 
     def __post_init__(self) -> None:
         if not self.workloads:
