@@ -134,7 +134,7 @@ class Bench:
         from kernel_assistant.worker.timing import PlanSubject
 
         runner = self._runners[which]
-        (content,) = self._binary.values()
+        content = next(iter(self._binary.values()))  # of this device; those of other architectures follow
         descriptor = os.memfd_create("binary", os.MFD_CLOEXEC)
         try:
             os.write(descriptor, content)
