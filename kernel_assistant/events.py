@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from kernel_assistant.records.evaluation import Evaluation
+from kernel_assistant.records.free_win import FreeWin
 from kernel_assistant.records.result import OptimizeResult
 
 
@@ -30,7 +31,7 @@ class JobStarted(Event, frozen=True, kw_only=True, tag="job_started"):
 
 
 class Progress(Event, frozen=True, kw_only=True, tag="progress"):
-    """A phase began: "open", "baseline", "compile", "search", "confirm", "apply"; `message` is for people."""
+    """A phase began: "open", "baseline", "compile", "search", "confirm", "apply", "free"; `message` is for people."""
 
     phase: str
     message: str
@@ -65,6 +66,10 @@ class BestImproved(Event, frozen=True, kw_only=True, tag="best_improved"):
     confirmed: bool = False
 
 
+class FreeWinMeasured(Event, frozen=True, kw_only=True, tag="free_win_measured"):
+    win: FreeWin
+
+
 class Warned(Event, frozen=True, kw_only=True, tag="warned"):
     """Something a person should know: timing is unsafe because of another load, a worker was restarted."""
 
@@ -92,6 +97,7 @@ AnyEvent = (
     | BaselineMeasured
     | CandidateEvaluated
     | BestImproved
+    | FreeWinMeasured
     | Warned
     | JobFinished
     | JobFailed

@@ -16,6 +16,7 @@ from kernel_assistant.records.evaluation import (
     Tier,
     Timing,
 )
+from kernel_assistant.records.free_win import FreeWin
 from kernel_assistant.records.graph import Node, OpGraph, TensorSpec
 from kernel_assistant.records.result import Best, JobOutcome, OptimizeResult
 from kernel_assistant.records.task import InputSource, KernelTask, Numerics, Workload
@@ -29,6 +30,7 @@ __all__ = [
     "Candidate",
     "Diagnostic",
     "Evaluation",
+    "FreeWin",
     "InputSource",
     "JobOutcome",
     "KernelResources",

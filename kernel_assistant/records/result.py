@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from kernel_assistant.records.codec import Record
+from kernel_assistant.records.free_win import FreeWin
 
 SCHEMA = "kernel-assistant/optimize/1"
 
@@ -43,6 +44,7 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
     seconds: float
     stop_reason: str
     artifacts: dict[str, str]
+    free_wins: tuple[FreeWin, ...] = ()
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:

@@ -67,6 +67,7 @@ class JobOptions(Record, frozen=True, kw_only=True):
     source_path: str = ""
     candidate: Candidate | None = None
     freeform: Freeform | None = None
+    free_wins: bool = True
     applied: AppliedCheck | None = None
 
 
