@@ -31,7 +31,10 @@ from kernel_assistant.worker.applied.fingerprint import fingerprint
 
 @dataclass(frozen=True)
 class Applied:
-    """What was done, or would be (`dry_run`). `files` are all files of the class and the loader, in the package."""
+    """What was done, or would be (`dry_run`). `files` are all files of the class and the loader, in the package.
+
+    `import_line` is what the user has to add where no file of theirs was edited (a class of an installed library).
+    """
 
     source: Path
     package: Path
@@ -39,6 +42,7 @@ class Applied:
     edit: Edit
     diff: str
     files: tuple[str, ...]
+    import_line: str = ""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,20 @@ def plan_edit(text: str, class_name: str, import_line: str, decorator: str, *, n
     return edit
 
 
+def plan_import(text: str, line: str, *, name: str = "the file") -> Edit:
+    """Where an import line goes: after the file's first block of imports; nowhere if it is there already."""
+    tree = parse(text, name)
+    if has_import(tree, line):
+        return Edit(hunks=())
+    if not tree.body:
+        raise UsageError(f"{name} is empty", "name the file that your program starts from")
+    # A file of nothing but imports gets it before the last of them.
+    place = min(_import_place(tree), _span(tree.body[-1]).first)
+    edit = Edit(hunks=(Hunk(line=place, text=line),))
+    _check(text, edit, name)
+    return edit
+
+
 def find_class(tree: ast.Module, class_name: str, name: str) -> ast.ClassDef:
     """The one class of this name outside functions and classes. Raises UsageError naming what is wrong."""
     found = [node for node in outer_statements(tree.body) if _is_class(node, class_name)]
@@ -152,7 +166,8 @@ def _is_docstring(node: ast.stmt) -> bool:
 def _check(text: str, edit: Edit, name: str) -> None:
     """The edited file must be the original but for the two lines: odd line breaks could defeat the placing."""
     edited = parse(edit.apply(text), name)
-    added = {hunk.text.strip() for hunk in edit.hunks}
+    texts = [hunk.text.strip() for hunk in edit.hunks]
+    added = {text if text.startswith("@") else ast.unparse(ast.parse(text)) for text in texts}
     edited.body = [node for node in edited.body if ast.unparse(node) not in added]
     for node in ast.walk(edited):
         if isinstance(node, ast.ClassDef):

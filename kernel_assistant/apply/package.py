@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -98,7 +98,14 @@ def read_manifest(folder: Path) -> Manifest | None:
     return decode(data, Manifest)
 
 
-def changed_files(folder: Path, manifest: Manifest, class_name: str | None = None) -> list[str]:
+class HasFiles(Protocol):
+    """A manifest of any kind: path in the package → SHA-256."""
+
+    @property
+    def files(self) -> dict[str, str]: ...
+
+
+def changed_files(folder: Path, manifest: HasFiles, class_name: str | None = None) -> list[str]:
     """Files of the package, or of one class, that are no longer as we wrote them; missing ones do not count."""
     prefix = "" if class_name is None else f"{class_name}/"
     return [

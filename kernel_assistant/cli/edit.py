@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -24,15 +25,23 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would ch
 @click.argument("what", metavar="JOB|FILE[:CLASS]")
 @_dry_run
 @click.option("--force", is_flag=True, help="Also where no gain was confirmed.")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Leave the class's own file alone: write kernels_for_LIBRARY beside FILE and import it there.",
+)
 @json_option
-def apply_command(what: str, dry_run: bool, force: bool, as_json: bool) -> int:
+def apply_command(what: str, dry_run: bool, force: bool, into: Path | None, as_json: bool) -> int:
     """Write the kernels of JOB (a number or `last`), or of the newest improved job of FILE, into the user's file.
 
-    A package STEM_kernels is written beside the file, and two lines into it. `undo` takes both back.
+    A package STEM_kernels is written beside the file, and two lines into it. A class of an installed library is
+    replaced from outside: kernels_for_LIBRARY is written into this folder, and importing it puts the kernels in.
+    `undo` takes everything back.
     """
     store = Store(settings_for(None).state_dir)
     row = find_job(store, what)
-    applied, warnings = apply_job(store, row, dry_run=dry_run, force=force)
+    applied, warnings = apply_job(store, row, dry_run=dry_run, force=force, into=into)
     for warning in warnings:
         say_warning(warning)
     if as_json:
@@ -42,8 +51,10 @@ def apply_command(what: str, dry_run: bool, force: bool, as_json: bool) -> int:
     verb = "would be" if dry_run else "is"
     package = f"{applied.package.name}/ ({len(applied.files)} files)"
     print(f"{applied.class_name} in {applied.source} {verb} served by {package}")
+    if applied.import_line:
+        print(f"add this line to your program: {applied.import_line}")
     if not dry_run:
-        print(f"take it back with: kernel-assistant undo {applied.source}")
+        print(f"take it back with: kernel-assistant undo {_named(applied)}")
     return EXIT_OK
 
 
@@ -52,12 +63,16 @@ def apply_command(what: str, dry_run: bool, force: bool, as_json: bool) -> int:
 @_dry_run
 @json_option
 def undo_command(what: str, dry_run: bool, as_json: bool) -> int:
-    """Take applied kernels out of FILE, or of the file that JOB was applied to. Other changes since then stay."""
-    from kernel_assistant.apply import undo
+    """Take applied kernels out of FILE, or of the file that JOB was applied to. Other changes since then stay.
+
+    For a class of an installed library FILE is the folder kernels_for_LIBRARY.
+    """
+    from kernel_assistant.apply import undo, undo_outside
 
     store = Store(settings_for(None).state_dir)
     place = find_place(store, what)
-    undone = undo(place.path, place.class_name or None, dry_run=dry_run)
+    take_back = undo_outside if place.path.is_dir() else undo
+    undone = take_back(place.path, place.class_name or None, dry_run=dry_run)
     if not dry_run:
         note_undone(store, place.path, undone.classes)
     if as_json:
@@ -66,6 +81,11 @@ def undo_command(what: str, dry_run: bool, as_json: bool) -> int:
     print(_coloured(undone.diff), end="")
     print(_words(undone, dry_run))
     return EXIT_OK
+
+
+def _named(applied: Applied) -> Path:
+    """What `undo` is told: the file, or the package of a class that is replaced from outside."""
+    return applied.package if applied.package.name.startswith("kernels_for_") else applied.source
 
 
 def _words(undone: Undone, dry_run: bool) -> str:
@@ -84,6 +104,7 @@ def _applied(applied: Applied, job: str, dry_run: bool) -> dict[str, object]:
         "class": applied.class_name,
         "package": str(applied.package),
         "files": list(applied.files),
+        "import_line": applied.import_line,
         "diff": applied.diff,
         "dry_run": dry_run,
     }

@@ -37,17 +37,17 @@ def time_applied(environment: Environment, task: KernelTask, result_dir: Path, f
             "compiled": True,
         }
     try:
-        answer = _in_a_plain_worker(environment, params)
+        answer = in_a_plain_worker(environment, "time_applied", params)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return conclude(tuple(from_builtins(row, AppliedRow) for row in answer["rows"]))
 
 
-def _in_a_plain_worker(environment: Environment, params: dict[str, Any]) -> dict[str, Any]:
+def in_a_plain_worker(environment: Environment, method: str, params: dict[str, Any]) -> dict[str, Any]:
     """A process of its own with the user's ordinary allocator: what applying gains where the module really runs."""
     worker = Worker(environment.worker.python, measuring={})
     try:
         worker.start(environment.cancel)
-        return worker.call("time_applied", params, timeout=TIME_SECONDS, cancel=environment.cancel)
+        return worker.call(method, params, timeout=TIME_SECONDS, cancel=environment.cancel)
     finally:
         worker.close()

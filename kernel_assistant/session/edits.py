@@ -7,10 +7,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_assistant.apply import Applied, Options, apply_result
+from kernel_assistant.apply import Applied, Options, apply_outside, apply_result, is_installed
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import JobOutcome, KernelTask
 from kernel_assistant.session.applied_timing import APPLIED_FILE, read_applied
+from kernel_assistant.source.build import import_location
 from kernel_assistant.store import JobOptions, JobRow, Store
 
 
@@ -35,8 +36,13 @@ def find_job(store: Store, what: str) -> JobRow:
     raise UsageError(f"{cause} {what}", f"kernel-assistant optimize {what}")
 
 
-def apply_job(store: Store, row: JobRow, *, dry_run: bool, force: bool = False) -> tuple[Applied, list[str]]:
-    """Edit the user's file; what was done, and warnings. Raises UsageError where there is nothing worth applying."""
+def apply_job(
+    store: Store, row: JobRow, *, dry_run: bool, force: bool = False, into: Path | None = None
+) -> tuple[Applied, list[str]]:
+    """Edit the user's file; what was done, and warnings. Raises UsageError where there is nothing worth applying.
+
+    A class of an installed library, and any class with `into`, is replaced from outside: see apply/outside.py.
+    """
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to apply", f"kernel-assistant show {row.id}")
     warnings = _doubts(row, force)
@@ -45,10 +51,16 @@ def apply_job(store: Store, row: JobRow, *, dry_run: bool, force: bool = False) 
     if timing is None:
         warnings.append("the edited file was not timed; its guard may cost more than the kernels gain")
     options = timing.options if timing else Options()
-    applied = apply_result(folder, place_of(row.task, row.options).path, dry_run=dry_run, options=options)
+    source = place_of(row.task, row.options).path
+    outside = into is not None or is_installed(source)
+    if outside:
+        project = Path(import_location(into.absolute())[1]) if into is not None else Path.cwd()
+        applied = apply_outside(folder, source, project, into=into, dry_run=dry_run, options=options)
+    else:
+        applied = apply_result(folder, source, dry_run=dry_run, options=options)
     if not dry_run:
         document = {"class": applied.class_name, "package": str(applied.package), "diff": applied.diff}
-        store.add_edit(str(applied.source), row.id, json.dumps(document))
+        store.add_edit(str(applied.package if outside else applied.source), row.id, json.dumps(document))
     return applied, warnings
 
 

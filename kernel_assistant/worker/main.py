@@ -21,6 +21,7 @@ class Worker:
     def __init__(self) -> None:
         self._task: Any = None
         self._judge: Any = None
+        self._free: Any = None
 
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Versions. Raises TaskError torch_missing or torch_too_old."""
@@ -88,6 +89,29 @@ class Worker:
 
         return time_applied(params)
 
+    def pick_binary(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Which binary of an applied package the loader takes on this machine."""
+        from .applied_check import pick_binary
+
+        return pick_binary(params)
+
+    def inspect_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """One call of an applied class: whether the kernels ran, and whether the values are the original's."""
+        from .applied_check import inspect_applied
+
+        return inspect_applied(params)
+
+    def free_wins(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """The changes without a kernel that apply to the open task."""
+        from .free_wins import FreeWins
+
+        self._free = self._free or FreeWins(self._opened())
+        return {"offered": self._free.offered()}
+
+    def free_win(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Errors and times of one such change, or of several at once."""
+        return dict(self._free.measure(params["names"], params["seconds"]))
+
     def calibrate(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Bandwidth of this device, measured."""
         from .calibrate import calibrate
@@ -96,9 +120,11 @@ class Worker:
 
     def close_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Give runners and memory back; the process stays warm."""
+        if self._free is not None:
+            self._free.close()
         if self._judge is not None:
             self._judge.close()
-        self._task = self._judge = None
+        self._task = self._judge = self._free = None
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             gc.collect()
@@ -124,6 +150,10 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
             "verify",
             "profile",
             "time_applied",
+            "pick_binary",
+            "inspect_applied",
+            "free_wins",
+            "free_win",
             "calibrate",
             "close_task",
         )

@@ -1,0 +1,168 @@
+"""Classes of an installed library: replaced when the project's package is imported, and taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernel_assistant.apply import apply_outside, is_installed, undo_outside
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import KernelTask, decode, encode
+
+MakeResult = Callable[..., Path]
+Python = Callable[..., str]
+
+MAIN = '''"""A program."""
+import sys
+import vendor.layers
+from vendor.layers import Gate
+
+module = Gate().eval()
+'''
+
+USE = """
+import copy, pickle, sys, warnings
+warnings.simplefilter("error", RuntimeWarning)
+sys.path[:0] = ["", "site-packages"]
+import torch
+{line}
+from vendor.layers import Gate
+import kernels_for_vendor
+torch.set_grad_enabled(False)
+module, x = Gate().eval(), torch.randn(5, 64)
+want = x * torch.sigmoid(x) * module.weight * module.scale
+
+def served(call):
+    kernels_for_vendor.reset_counters()
+    torch.testing.assert_close(call(), want)
+    return kernels_for_vendor.counters()["Gate"]
+
+assert served(lambda: module(x)) == {{"kernel": 1, "fallbacks": {{}}}}
+assert served(lambda: copy.deepcopy(module)(x))["kernel"] == 1
+again = pickle.loads(pickle.dumps(module))
+assert type(again) is Gate and served(lambda: again(x))["kernel"] == 1
+compiled = torch.compile(torch.nn.Sequential(module), backend="aot_eager")
+torch.testing.assert_close(compiled(x), want)
+assert Gate.forward.__wrapped__ is not None
+module.scale = 2.0
+kernels_for_vendor.reset_counters()
+module(x)
+assert kernels_for_vendor.counters()["Gate"] == {{"kernel": 0, "fallbacks": {{"attributes": 1}}}}
+print("served")
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, user_file: str) -> Path:
+    path = tmp_path / "proj" / "site-packages" / "vendor" / "layers.py"
+    path.parent.mkdir(parents=True)
+    (path.parent / "__init__.py").write_text("")
+    path.write_text(user_file)
+    return path
+
+
+@pytest.fixture
+def result(make_result: MakeResult, user_file: str) -> Path:
+    folder = make_result(user_file)
+    task = decode((folder / "task.json").read_bytes(), KernelTask)
+    task = msgspec.structs.replace(task, module_name="vendor.layers")
+    (folder / "task.json").write_bytes(encode(task))
+    return folder
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_importing_the_package_replaces_forward(library: Path, result: Path, python: Python) -> None:
+    project = library.parents[2]
+    assert is_installed(library) and not is_installed(project / "model.py")
+    before = everything(project)
+    applied = apply_outside(result, library, project)
+    assert applied.import_line == "import kernels_for_vendor  # noqa: F401"
+    assert library.read_bytes() == before["site-packages/vendor/layers.py"]
+    assert python(USE.format(line=applied.import_line), project) == "served\n"
+    undone = undo_outside(applied.package)
+    assert undone.restored and undone.classes == ("Gate",)
+    assert everything(project) == before
+
+
+def test_the_line_is_put_into_a_file_and_taken_out(library: Path, result: Path, python: Python) -> None:
+    project = library.parents[2]
+    main = project / "main.py"
+    main.write_text(MAIN)
+    dry = apply_outside(result, library, project, into=main, dry_run=True)
+    assert "+import kernels_for_vendor" in dry.diff and not dry.package.exists() and main.read_text() == MAIN
+    applied = apply_outside(result, library, project, into=main)
+    lines = main.read_text().splitlines()
+    assert lines[4] == "import kernels_for_vendor  # noqa: F401" and applied.import_line == ""
+    apply_outside(result, library, project, into=main)
+    assert main.read_text().splitlines() == lines
+    assert python(USE.format(line="from main import module as theirs"), project) == "served\n"
+    main.write_text(main.read_text().replace("  # noqa: F401", "") + "# more\n")
+    undo_outside(applied.package)
+    assert main.read_text() == MAIN + "# more\n"
+    assert not applied.package.exists()
+
+
+def test_an_upgraded_library_keeps_its_own_forward(library: Path, result: Path, python: Python) -> None:
+    project = library.parents[2]
+    apply_outside(result, library, project)
+    library.write_text(library.read_text().replace("* self.scale)", "* self.scale + 1)"))
+    code = """
+import sys, warnings
+sys.path[:0] = ["", "site-packages"]
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    import kernels_for_vendor
+from vendor.layers import Gate
+assert not hasattr(Gate.forward, "__wrapped__")
+print([str(one.message) for one in said])
+"""
+    assert "has been edited since its kernels were verified" in python(code, project)
+    with pytest.raises(UsageError, match="has changed since the job"):
+        apply_outside(result, library, project)
+
+
+def test_a_missing_library_is_said_once_and_does_no_harm(library: Path, result: Path, python: Python) -> None:
+    project = library.parents[2]
+    apply_outside(result, library, project)
+    library.unlink()
+    code = 'import sys, warnings\nwarnings.simplefilter("always")\nsys.path.insert(0, "")\nimport kernels_for_vendor\n'
+    assert python(code + 'print(kernels_for_vendor.counters()["Gate"]["kernel"])', project) == "0\n"
+
+
+def test_what_is_in_the_way_stays(library: Path, result: Path) -> None:
+    project = library.parents[2]
+    (project / "kernels_for_vendor").mkdir()
+    (project / "kernels_for_vendor" / "mine.py").write_text("")
+    with pytest.raises(UsageError, match="in the way"):
+        apply_outside(result, library, project)
+    (project / "kernels_for_vendor" / "mine.py").unlink()
+    (project / "kernels_for_vendor").rmdir()
+    applied = apply_outside(result, library, project)
+    plan = applied.package / "Gate" / "plan.json"
+    plan.write_text(plan.read_text() + "\n")
+    with pytest.raises(UsageError, match="changed by hand"):
+        apply_outside(result, library, project)
+    undone = undo_outside(applied.package)
+    assert undone.kept == ("Gate/plan.json",) and not undone.restored and plan.exists()
+
+
+def test_two_classes_of_one_name_are_refused(library: Path, result: Path) -> None:
+    project = library.parents[2]
+    apply_outside(result, library, project)
+    manifest = project / "kernels_for_vendor" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    document["classes"]["Gate"] = "vendor.other"
+    manifest.write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=r"Gate of vendor\.other already"):
+        apply_outside(result, library, project)
