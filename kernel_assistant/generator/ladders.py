@@ -18,6 +18,7 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
         "cols/tile": {"nt": _NT, "tile": (32, 64, 128, 256, 512, 1024)},
         "scan/rows": {"nt": _NT, "tile": (256, 512, 1024, 4096)},
         "scan/cols": {"nt": _NT, "tile": (64, 256, 1024)},
+        "window": {"tile": (128, 256, 512, 1024, 4096)},
     },
     "cuda": {
         "pointwise": {"hint": _NT, "unroll": (1, 2, 4), "block": (128, 256, 512, 1024), "vec": (1, 2, 4, 8)},
@@ -43,6 +44,7 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
         },
         "scan/rows": {"block": (64, 128, 256, 512, 1024), "items": (1, 2, 4, 8), "vec": (1, 2, 4, 8), "hint": _NT},
         "scan/cols": {"block": (32, 64, 128, 256), "unroll": (4, 8, 16, 32), "hint": _NT},
+        "window/direct": {"rows": (1, 2, 4, 8, 16), "block": (64, 128, 256, 512)},
     },
 }
 

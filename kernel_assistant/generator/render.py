@@ -107,8 +107,11 @@ class Unit:
         self.args[name] = name
         return f"a->{name}" if self.target == "cpu" else f"a.{name}"
 
-    def fetch(self, access: Access, place: str, inside: str = "") -> str:
-        """A load as C text; {0}, {1}, … stand for its terms and its guard. Nothing is read where `inside` is false."""
+    def fetch(self, access: Access, place: str, inside: str = "", always: bool = False) -> str:
+        """A load as C text; {0}, {1}, … stand for its terms and its guard.
+
+        At computed positions (`always`: at all) nothing is read where `inside` is false.
+        """
         if not access.buffer:
             return f"{access.name or 'at'} + {place}"
         parts = [place] if place != "0" or not access.terms else []
@@ -116,7 +119,7 @@ class Unit:
             parts.append(f"{{{number}}}" if step == 1 else f"{self.size(step)} * {{{number}}}")
         text = f"ka_get({access.name}[{' + '.join(parts)}])"
         guard = [f"{{{len(access.terms)}}}"] if access.guard is not None else []
-        exists = " && ".join([inside] * bool(inside and access.computed) + guard)
+        exists = " && ".join([inside] * bool(inside and (always or access.computed)) + guard)
         return f"({exists} ? {text} : ({COMPUTE[access.dtype]})0)" if exists else text
 
     def launch(self, grid: tuple[str, str, str] = ("1", "1", "1"), block: int = 1, shared: str = "0") -> Launch:

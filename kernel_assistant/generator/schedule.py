@@ -15,6 +15,8 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "cols/tile": {"nt": 0, "tile": 256},
         "scan/rows": {"lanes": 64, "nt": 0, "tile": 512},
         "scan/cols": {"nt": 0, "tile": 256},
+        "window": {"tile": 1024},
+        "parts": {},
     },
     "cuda": {
         "pointwise": {"block": 256, "hint": 0, "unroll": 1, "vec": 4},
@@ -28,6 +30,9 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "cols/split": {"hint": 0, "parts": 16, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
         "scan/rows": {"block": 256, "hint": 0, "items": 4, "vec": 4},
         "scan/cols": {"block": 128, "hint": 0, "unroll": 8},
+        "window/direct": {"block": 256, "rows": 1},
+        "parts": {},
+        "library": {},
     },
 }
 
@@ -38,11 +43,15 @@ class Schedule(Record, frozen=True, kw_only=True):
     block: threads of a block; vec: elements of one vector access; items: vectors of a thread held in registers; unroll:
     vectors in flight; cluster: blocks that share a row; parts, chunk: pieces of a row, or elements of a piece; tx, ty:
     threads along I and along R; tile, lanes: elements computed together; nt, hint: 1 for streaming stores and loads.
+
+    The form `parts` has no parameters but one schedule for each part of the graph; `library` is the form of those that
+    a library computes.
     """
 
     target: str
     form: str
     params: tuple[tuple[str, int], ...]
+    parts: tuple[Schedule, ...] = ()
 
     def __post_init__(self) -> None:
         known = FORMS.get(self.target, {}).get(self.form)
@@ -52,6 +61,8 @@ class Schedule(Record, frozen=True, kw_only=True):
             raise ValueError(f"{self.form} takes {', '.join(sorted(known))}")
         if any(value < 0 for _, value in self.params):
             raise ValueError("parameters of a schedule are not negative")
+        if bool(self.parts) != (self.form == "parts"):
+            raise ValueError("parts, and nothing else, has a schedule for each part")
 
     def __getitem__(self, name: str) -> int:
         for key, value in self.params:
@@ -60,12 +71,28 @@ class Schedule(Record, frozen=True, kw_only=True):
         raise KeyError(name)
 
     def text(self) -> str:
-        """`rows/reg block=256 cluster=1 hint=0 items=2 vec=4`"""
+        """`rows/reg block=256 cluster=1 hint=0 items=2 vec=4`, or `part0: …; part1: …`"""
+        if self.parts:
+            return "; ".join(f"part{number}: {part.text()}" for number, part in enumerate(self.parts))
         return " ".join([self.form, *(f"{name}={value}" for name, value in self.params)])
 
     def having(self, **changes: int) -> Schedule:
         """The same with some parameters changed."""
         return make(self.target, self.form, **{**dict(self.params), **changes})
+
+    def with_part(self, number: int, part: Schedule) -> Schedule:
+        """The same with another schedule for one part."""
+        return in_parts(self.target, (*self.parts[:number], part, *self.parts[number + 1 :]))
+
+    def settings(self) -> tuple[tuple[str, int], ...]:
+        """All parameters; those of parts as `part1.block`."""
+        inside = [
+            (f"part{number}.{name}", value) for number, part in enumerate(self.parts) for name, value in part.settings()
+        ]
+        return (*self.params, *inside)
+
+    def forms(self) -> tuple[str, ...]:
+        return (self.form, *(part.form for part in self.parts))
 
 
 def make(target: str, form: str, **params: int) -> Schedule:
@@ -74,8 +101,19 @@ def make(target: str, form: str, **params: int) -> Schedule:
     return Schedule(target=target, form=form, params=tuple(sorted({**known, **params}.items())))
 
 
+def in_parts(target: str, parts: tuple[Schedule, ...]) -> Schedule:
+    """The schedule of a graph of several parts."""
+    return Schedule(target=target, form="parts", params=(), parts=parts)
+
+
 def read_schedule(target: str, line: str) -> Schedule:
     """Inverse of `Schedule.text`; parameters that are left out have their defaults."""
+    if line.startswith("part0: "):
+        items = line.split("; ")
+        starts = [f"part{number}: " for number in range(len(items))]
+        if not all(item.startswith(start) for item, start in zip(items, starts, strict=True)):
+            raise Unsupported(f"schedule {line!r}: want part0: …; part1: …")
+        return in_parts(target, tuple(read_schedule(target, item.partition(": ")[2]) for item in items))
     form, *items = line.split()
     try:
         params = {name: int(value) for name, _, value in (item.partition("=") for item in items)}

@@ -16,6 +16,8 @@ def initial_cpu(shape: Shape, device: DeviceFacts) -> list[Schedule]:
             make("cpu", "pointwise", nt=1 - nt),
             make("cpu", "pointwise", nt=nt, tile=16384),
         ]
+    if shape.family == "window":
+        return [make("cpu", "window"), make("cpu", "window", tile=256)]
     if shape.family == "rows":
         return _rows(shape, device, nt)
     if shape.family == "cols":

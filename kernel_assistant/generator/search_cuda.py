@@ -14,6 +14,9 @@ GOOD_VALUES = 16
 def initial_cuda(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     if shape.family == "pointwise":
         return _pointwise(shape)
+    if shape.family == "window":
+        pairs = ((256, 1), (256, 4), (128, 8), (256, 2), (128, 4), (512, 1), (128, 1))
+        return [make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs]
     if shape.family == "rows":
         return _rows(shape, device)
     if shape.family == "cols":

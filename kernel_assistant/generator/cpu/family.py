@@ -7,6 +7,7 @@ from kernel_assistant.generator.cpu.pointwise import emit_pointwise
 from kernel_assistant.generator.cpu.rows import emit_rows
 from kernel_assistant.generator.cpu.scan import emit_scan_cols, emit_scan_rows
 from kernel_assistant.generator.cpu.split import emit_split
+from kernel_assistant.generator.cpu.window import emit_window
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.render import Unit
@@ -20,6 +21,7 @@ WRITERS = {
     "cols/tile": emit_cols,
     "scan/rows": emit_scan_rows,
     "scan/cols": emit_scan_cols,
+    "window": emit_window,
 }
 
 

@@ -8,6 +8,7 @@ from kernel_assistant.generator.cuda.pointwise import emit_pointwise
 from kernel_assistant.generator.cuda.rows import emit_rows
 from kernel_assistant.generator.cuda.scan import emit_scan_cols, emit_scan_rows
 from kernel_assistant.generator.cuda.split import Emitted, emit_split_cols, emit_split_rows
+from kernel_assistant.generator.cuda.window import emit_window
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.schedule import Schedule
@@ -22,6 +23,7 @@ SINGLE = {
     "cols/stream": emit_cols,
     "scan/rows": emit_scan_rows,
     "scan/cols": emit_scan_cols,
+    "window/direct": emit_window,
 }
 SEVERAL = {"rows/split": emit_split_rows, "cols/split": emit_split_cols}
 

@@ -1,0 +1,199 @@
+"""Windows: a thread holds the outputs of `rows` rows at one position, so that rows of the input which their windows
+share are read once; neighbouring threads read neighbouring elements."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cpu.window import digit, neutral_text, position
+from kernel_assistant.generator.cuda.common import pointers, scope_loads
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import Axis, Span
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.render import Body, Unit, joined
+from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.sizes import size_text
+from kernel_assistant.generator.windows import JOIN, always_inside
+from kernel_assistant.generator.windows_plan import Part, WindowPlan, plan_windows
+from kernel_assistant.records import Launch
+
+#: Up to this many positions that a thread looks at are unrolled, and all loads issued without a branch in between.
+UNROLLED = 256
+#: Longest window along a row that is unrolled in any case.
+UNROLLED_ROW = 32
+#: Most rows of the input that the outputs of a thread may span.
+MOST_BAND = 64
+
+
+def emit_window(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
+    return Direct(nest, schedule).write()
+
+
+class Direct:
+    """The form in which every thread reads what it needs from memory."""
+
+    def __init__(self, nest: Nest, schedule: Schedule) -> None:
+        self.nest, self.schedule = nest, schedule
+        self.plan: WindowPlan = plan_windows(nest)
+        self.unit = Unit("window", "cuda")
+        self.body = Body(self.unit, nest)
+        self.rows, self.block = schedule["rows"], schedule["block"]
+        self.row = row_axis(nest, self.plan) if self.rows > 1 else None
+        self.rest = nest.outer[:-1] if self.row is not None else nest.outer
+        self.exists: list[str] = []
+
+    def write(self) -> tuple[Unit, Launch]:
+        unit, nest, plan = self.unit, self.nest, self.plan
+        size, rest = nest.size(nest.inner), nest.size(self.rest)
+        unit.add(f"const int64_t N = {unit.size(size)};")
+        bands = self.bands()
+        unit.add(f"const int64_t g = (int64_t)blockIdx.x * {self.block} + threadIdx.x;")
+        unit.add(f"if (g >= N * {bands} * ({unit.size(rest)})) return;")
+        unit.add("const int64_t i = g % N;")
+        unit.add_if_used("o", f"const int64_t o = g / N{f' / {bands}' if self.row else ''};")
+        if self.row is not None:
+            unit.add(f"const int first = (int)(g / N % {bands}) * {self.rows};")
+        pointers(unit, nest, self.rest, "o")
+        for part in plan.parts:
+            self.window(part)
+        self.outputs()
+        unit.finish(bounds=f"__launch_bounds__({self.block}) ")
+        total = f"({size_text(size)}) * {bands} * ({size_text(rest)})"
+        return unit, unit.launch((f"cdiv({total}, {self.block})", "1", "1"), self.block)
+
+    def bands(self) -> int:
+        if self.row is None:
+            return 1
+        assert isinstance(self.row.size, int)
+        return -(-self.row.size // self.rows)
+
+    def window(self, part: Part) -> None:
+        """w<number>[rows]: the windows of this thread."""
+        unit, number = self.unit, part.number
+        unit.add(f"{part.window.ctype} w{number}[{self.rows}];")
+        unit.add("#pragma unroll")
+        unit.add(f"for (int t = 0; t < {self.rows}; ++t) w{number}[t] = {neutral_text(part)};")
+        self.body.write(part.steady, scope_loads(unit, self.nest), "s")
+        unrolled = part.count * self.rows <= UNROLLED
+        self.exists = []
+        band = next((span for span in part.spans if self.row is not None and span.out is self.row), None)
+        for place, span in enumerate(part.spans):
+            if span is not band:
+                self._loop(part, f"p{number}_{place}", span, unrolled)
+        if band is not None:
+            self._band(f"p{number}_{part.spans.index(band)}", band, unrolled)
+        unit.add(f"{part.window.ctype} x = {neutral_text(part)};")
+        self._read(part, unrolled)
+        self._join(part, band)
+        for _ in part.spans:
+            unit.close()
+
+    def _loop(self, part: Part, at: str, span: Span, unrolled: bool) -> None:
+        """Positions along a dimension whose output this thread has one of."""
+        unit = self.unit
+        if unrolled:
+            unit.add("#pragma unroll")
+        unit.open(f"for (int k = 0; k < {span.size}; ++k)")
+        out = digit(unit, self.rest, span.out, "o")
+        unit.add(f"const int {at} = {position(out if out in ('0', 'o') else f'(int)({out})', span, 'k')};")
+        if not always_inside(span):
+            self._test(at, span, unrolled)
+
+    def _test(self, at: str, span: Span, unrolled: bool) -> None:
+        """Leave out positions that do not exist: by a condition on the loads, or by a jump."""
+        if not unrolled:
+            self.unit.add(f"if ((unsigned){at} >= {span.source.size}u) continue;")
+            return
+        self.unit.add(f"const bool in_{at} = (unsigned){at} < {span.source.size}u;")
+        self.exists.append(f"in_{at}")
+
+    def _band(self, at: str, span: Span, unrolled: bool) -> None:
+        """All rows of the input that the outputs of this thread look at, each once."""
+        unit, used = self.unit, 0
+        for t in range(self.rows):
+            for k in range(span.size):
+                used |= 1 << (t * span.stride + k * span.dilation)
+        if used.bit_length() > MOST_BAND:
+            raise Unsupported(f"{self.rows} rows of outputs look at {used.bit_length()} rows of the input")
+        if unrolled:
+            unit.add("#pragma unroll")
+        unit.open(f"for (int b = 0; b < {used.bit_length()}; ++b)")
+        if used.bit_count() < used.bit_length():
+            unit.add(f"if (!({used:#x}ull >> b & 1)) continue;")
+        unit.add(f"const int {at} = {position('first', span, '')} + b;")
+        self._test(at, span, unrolled)
+
+    def _read(self, part: Part, unrolled: bool) -> None:
+        """x: the window along the inner loop."""
+        unit, last, exists = self.unit, part.last, list(self.exists)
+        if last is not None:
+            if unrolled or last.size <= UNROLLED_ROW:
+                unit.add("#pragma unroll")
+            unit.open(f"for (int k = 0; k < {last.size}; ++k)")
+            unit.add(f"const int p = {position('(int)i', last, 'k')};")
+            if not always_inside(last):
+                exists.append(f"(unsigned)p < {last.source.size}u")
+        if exists:
+            unit.add(f"const bool in = {' && '.join(exists)};")
+        inner = self.body.inner()
+        inner.write(part.body, self._guarded(part, "in" if exists else ""))
+        value = inner.name(part.window.arg)
+        value = f"(in ? {value} : {neutral_text(part)})" if exists else value
+        unit.add(f"x = {JOIN[part.window.kind].format('x', value)};")
+        if last is not None:
+            unit.close()
+
+    def _guarded(self, part: Part, inside: str) -> dict[int, str]:
+        """Text of every load, which reads nothing where the position does not exist."""
+        found = {}
+        for access in dict.fromkeys(self.nest.loads.values()):
+            place = joined(*(self.unit.position(access, *loop) for loop in self.loops(part)))
+            found[id(access)] = self.unit.fetch(access, place, inside, always=True)
+        return found
+
+    def loops(self, part: Part) -> list[tuple[list[Axis], str]]:
+        """Variables that count along the axes of the window's argument."""
+        found = [([span.source], f"p{part.number}_{place}") for place, span in enumerate(part.spans)]
+        return [*found, (self.nest.inner, "i") if part.last is None else ([part.last.source], "p")]
+
+    def _join(self, part: Part, band: Span | None) -> None:
+        """Add x to every output of this thread whose window has it."""
+        unit = self.unit
+        to = f"w{part.number}[t]"
+        step = f"{to} = {JOIN[part.window.kind].format(to, 'x')};"
+        unit.add("#pragma unroll")
+        if band is None:
+            unit.add(f"for (int t = 0; t < {self.rows}; ++t) {step}")
+            return
+        unit.open(f"for (int t = 0; t < {self.rows}; ++t)")
+        reach = (band.size - 1) * band.dilation
+        unit.add(f"const int above = b - t * {band.stride};")
+        unit.add(f"if (above >= 0 && above <= {reach} && above % {band.dilation} == 0) {step}")
+        unit.close()
+
+    def outputs(self) -> None:
+        """What follows the windows, at each output of this thread."""
+        unit, nest, plan = self.unit, self.nest, self.plan
+        loops = [(nest.inner, "i")]
+        if self.row is not None:
+            unit.add("#pragma unroll")
+            unit.open(f"for (int t = 0; t < {self.rows}; ++t)")
+            unit.add("const int row = first + t;")
+            unit.add(f"if (row >= {self.row.size}) continue;")
+            loops = [([self.row], "row"), *loops]
+        body = self.body.inner()
+        body.names.update((id(part.window), f"w{part.number}[{'t' if self.row else 0}]") for part in plan.parts)
+        body.write([*plan.steady, *plan.body], scope_loads(unit, nest, *loops))
+        for access, output in plan.stores:
+            place = joined(*(unit.position(access, *loop) for loop in loops))
+            unit.add(f"ka_put({access.name}[{place}], {body.name(output.expr)});")
+        if self.row is not None:
+            unit.close()
+
+
+def row_axis(nest: Nest, plan: WindowPlan) -> Axis:
+    """The axis above the inner one, if windows move along it."""
+    row = nest.outer[-1] if nest.outer else None
+    if row is None or not isinstance(row.size, int):
+        raise Unsupported("no rows of outputs to share")
+    if not all(any(span.out is row for span in part.spans) for part in plan.parts):
+        raise Unsupported("rows of outputs that share no input")
+    return row
