@@ -44,6 +44,22 @@ def _folder(value: object) -> Path:
     return Path(str(value)).expanduser().absolute()
 
 
+def _machine(value: object) -> str:
+    """As the last argument of ssh: nothing that it would take for an option or for two."""
+    name = str(value).strip()
+    if name.startswith("-") or any(character.isspace() or not character.isprintable() for character in name):
+        raise ValueError("want user@machine, or a name of ssh's configuration")
+    return "" if name == "none" else name
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """A list, or a string with commas (from the environment)."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise ValueError("want a list of patterns")
+    return tuple(name.strip() for name in names if name.strip())
+
+
 def _setting(default: Any, doc: str, parse: Callable[[object], Any], *, project: bool = False) -> Any:
     return field(default=default, metadata={"doc": doc, "parse": parse, "project": project})
 
@@ -67,6 +83,10 @@ class Settings:
     policy: str = _setting("auto", "who writes kernels: " + "|".join(POLICIES), _one_of(*POLICIES), project=True)
     budget: float = _setting(120.0, "wall time of a job, in seconds or as 2m", parse_seconds, project=True)
     numerics: str = _setting("kernelbench", "error policy: " + "|".join(NUMERICS), _one_of(*NUMERICS), project=True)
+    host: str = _setting("", "machine to work on, as ssh names it; none: this one", _machine)
+    remote_python: str = _setting("", "interpreter with torch on that machine", str)
+    remote_dir: str = _setting("", "folder of everything of ours on that machine", str)
+    ship: tuple[str, ...] = _setting((), "files needed there besides what the module imports", _names, project=True)
     host_idle_seconds: float = _setting(600.0, "the session host ends after so long without work", parse_seconds)
     worker_idle_seconds: float = _setting(300.0, "a worker is kept warm for so long after a job", parse_seconds)
 

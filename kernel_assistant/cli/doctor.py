@@ -7,23 +7,31 @@ from pathlib import Path
 import click
 
 from kernel_assistant.cli.common import json_option, settings_for
+from kernel_assistant.cli.remote import host_options, there
 from kernel_assistant.cli.text import styled
 from kernel_assistant.errors import EXIT_MISSING, EXIT_OK
-from kernel_assistant.records import encode
+from kernel_assistant.records import encode, to_builtins
 from kernel_assistant.session.doctor import Diagnosis, examine
 
 
 @click.command("doctor")
+@host_options
 @json_option
 @click.option("--python", metavar="PATH", help="Interpreter to look at instead of the one found from here.")
-def doctor_command(as_json: bool, python: str | None) -> int:
+def doctor_command(as_json: bool, **flags: object) -> int:
     """Say what was found, what is missing, what each lack costs and how to get it.
 
     Exit code 3 only if nothing can be optimized here.
     """
     here = Path.cwd()
-    diagnosis = examine(settings_for(here, {"python": python}), here)
-    print(encode(diagnosis).decode() if as_json else "\n".join(_lines(diagnosis)))
+    settings = settings_for(here, flags)
+    if settings.host:
+        with there(settings) as box:
+            diagnosis = box.doctor()
+    else:
+        diagnosis = examine(settings, here)
+    where = {"host": {"name": settings.host}} if settings.host else {}
+    print(encode({**to_builtins(diagnosis), **where}).decode() if as_json else "\n".join(_lines(diagnosis)))
     return EXIT_OK if diagnosis.works else EXIT_MISSING
 
 

@@ -7,9 +7,9 @@ import json
 import click
 
 from kernel_assistant.cli.common import json_option, settings_for
+from kernel_assistant.cli.remote import host_client, host_options
 from kernel_assistant.cli.text import ago
 from kernel_assistant.errors import EXIT_OK
-from kernel_assistant.session.client import Client
 
 
 @click.group("host")
@@ -18,10 +18,12 @@ def host_command() -> None:
 
 
 @host_command.command("status")
+@host_options
 @json_option
-def status_command(as_json: bool) -> int:
+def status_command(as_json: bool, **flags: object) -> int:
     """Say whether a session host runs, and what it does."""
-    status = Client(settings_for(None)).status()
+    with host_client(settings_for(None, flags)) as client:
+        status = client.status()
     if as_json:
         print(json.dumps(status))
     elif status is None:
@@ -32,9 +34,11 @@ def status_command(as_json: bool) -> int:
 
 
 @host_command.command("stop")
-def stop_command() -> int:
+@host_options
+def stop_command(**flags: object) -> int:
     """Cancel all jobs and end the session host, whatever version it is of."""
-    stopped = Client(settings_for(None)).shutdown()
+    with host_client(settings_for(None, flags)) as client:
+        stopped = client.shutdown()
     print("stopped" if stopped else "no session host runs")
     return EXIT_OK
 

@@ -11,6 +11,7 @@ import click
 from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.optimize import conclude
 from kernel_assistant.cli.progress import choose_progress
+from kernel_assistant.cli.remote import attach_there, host_client, host_options
 from kernel_assistant.cli.text import ago, table, times
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
@@ -22,14 +23,17 @@ _HEAD = ("job", "state", "module", "device", "when", "result")
 
 
 @click.command("jobs")
+@host_options
 @json_option
 @click.option("--all", "everything", is_flag=True, help="Ended jobs too.")
-def jobs_command(as_json: bool, everything: bool) -> int:
+def jobs_command(as_json: bool, everything: bool, **flags: object) -> int:
     """List jobs that run, wait or were interrupted."""
-    rows = Client(settings_for(None)).jobs()
+    settings = settings_for(None, flags)
+    with host_client(settings) as client:
+        rows = client.jobs()
     if not everything:
         rows = [row for row in rows if row.state.active or row.state is JobState.interrupted]
-    _print_rows(rows, as_json, "no job is running; kernel-assistant history lists the ended ones")
+    _print_rows(rows, as_json, "no job is running; kernel-assistant history lists the ended ones", settings.host)
     return EXIT_OK
 
 
@@ -48,10 +52,14 @@ def history_command(as_json: bool, limit: int, file: Path | None) -> int:
 
 @click.command("attach")
 @click.argument("job")
+@host_options
 @json_option
-def attach_command(job: str, as_json: bool) -> int:
+def attach_command(job: str, as_json: bool, **flags: object) -> int:
     """Watch JOB (a number or `last`) to its end. One that was interrupted goes on. Ctrl-C only stops watching."""
-    client = Client(settings_for(None))
+    settings = settings_for(None, flags)
+    if settings.host:
+        return attach_there(job, settings, as_json=as_json)
+    client = Client(settings)
     stream = client.attach(job)
     try:
         result = watch(client, stream, choose_progress(f"job {stream.job}", silent=as_json), cancel_on_interrupt=False)
@@ -63,17 +71,20 @@ def attach_command(job: str, as_json: bool) -> int:
 
 @click.command("cancel")
 @click.argument("job")
-def cancel_command(job: str) -> int:
+@host_options
+def cancel_command(job: str, **flags: object) -> int:
     """Stop JOB (a number or `last`) and keep what it found."""
-    state = Client(settings_for(None)).cancel(job)
+    with host_client(settings_for(None, flags)) as client:
+        state = client.cancel(job)
     words = {JobState.running: "is stopping", JobState.cancelled: "is cancelled"}
     print(f"job {job} {words.get(state, f'had ended: {state.value}')}")
     return EXIT_OK
 
 
-def _print_rows(rows: list[JobRow], as_json: bool, nothing: str) -> None:
+def _print_rows(rows: list[JobRow], as_json: bool, nothing: str, host: str = "") -> None:
     if as_json:
-        print(json.dumps([_summary(row) for row in rows]))
+        where: dict[str, object] = {"host": {"name": host}} if host else {}
+        print(json.dumps([{**_summary(row), **where} for row in rows]))
     elif not rows:
         print(nothing)
     else:

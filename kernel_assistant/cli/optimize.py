@@ -9,10 +9,11 @@ import click
 
 from kernel_assistant.cli.common import json_option, run_options, settings_for
 from kernel_assistant.cli.progress import choose_progress
+from kernel_assistant.cli.remote import host_options, optimize_there
 from kernel_assistant.cli.text import say_warning
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_GATE, EXIT_INTERNAL, EXIT_OK
-from kernel_assistant.records import JobOutcome, OptimizeResult, encode
+from kernel_assistant.records import JobOutcome, OptimizeResult, encode, to_builtins
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.prepare import prepare
 
@@ -20,6 +21,7 @@ from kernel_assistant.session.prepare import prepare
 @click.command("optimize")
 @click.argument("file", metavar="FILE[:CLASS]")
 @run_options
+@host_options
 @json_option
 @click.option("--fail-under", type=float, metavar="X", help="Exit with 1 unless X times as fast as torch.compile.")
 @click.option("--detach", is_flag=True, help="Print the job's number and leave it to the session host.")
@@ -32,6 +34,8 @@ def optimize_command(file: str, as_json: bool, fail_under: float | None, detach:
     settings = settings_for(Path(file), flags)
     if settings.sandbox == "none":
         say_warning("--sandbox none: generated code runs with all your rights and could read or delete your files")
+    if settings.host:
+        return optimize_there(file, settings, as_json=as_json, fail_under=fail_under, detach=detach)
     task, options = prepare(file, settings)
     client = Client(settings)
     submitted = client.submit(task, options)
@@ -45,10 +49,13 @@ def optimize_command(file: str, as_json: bool, fail_under: float | None, detach:
     return conclude(result, as_json=as_json, fail_under=fail_under)
 
 
-def conclude(result: OptimizeResult, *, as_json: bool, fail_under: float | None = None) -> int:
-    """Print `result`; its exit code."""
+def conclude(
+    result: OptimizeResult, *, as_json: bool, fail_under: float | None = None, host: dict[str, object] | None = None
+) -> int:
+    """Print `result`, with `host` if it is of another machine; its exit code."""
     if as_json:
-        print(encode(result).decode(), flush=True)
+        document = encode(result) if host is None else encode({**to_builtins(result), "host": host})
+        print(document.decode(), flush=True)
     else:
         from kernel_assistant.cli.report import report
 

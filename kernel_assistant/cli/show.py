@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from kernel_assistant.cli.common import json_option, settings_for
+from kernel_assistant.cli.remote import fetched_from, host_options
 from kernel_assistant.cli.report import report
 from kernel_assistant.cli.text import milliseconds, styled, table, times
 from kernel_assistant.errors import EXIT_OK
@@ -20,16 +22,27 @@ _MOST_ROWS = 20
 
 @click.command("show")
 @click.argument("job", default="last")
+@host_options
 @json_option
 @click.option("--all", "everything", is_flag=True, help="All evaluations, not the best twenty.")
 @click.option("--source", is_flag=True, help="The sources of the best candidate too.")
-def show_command(job: str, as_json: bool, everything: bool, source: bool) -> int:
+def show_command(job: str, as_json: bool, everything: bool, source: bool, **flags: object) -> int:
     """Report of JOB (a number or `last`): numbers, evaluations, kernels and graph."""
-    store = Store(settings_for(None).state_dir)
+    settings = settings_for(None, flags)
+    if settings.host:
+        with tempfile.TemporaryDirectory() as folder, fetched_from(settings, job, Path(folder)) as found:
+            where = {"host": {"name": settings.host}}
+            return _show(found.row, found.steps, where, as_json=as_json, everything=everything, source=source)
+    store = Store(settings.state_dir)
     row = store.job(job)
-    steps = store.steps(row.id)
+    return _show(row, store.steps(row.id), {}, as_json=as_json, everything=everything, source=source)
+
+
+def _show(
+    row: JobRow, steps: tuple[Step, ...], where: dict[str, object], *, as_json: bool, everything: bool, source: bool
+) -> int:
     if as_json:
-        print(json.dumps({**to_builtins(row), "steps": to_builtins(steps)}))
+        print(json.dumps({**to_builtins(row), "steps": to_builtins(steps), **where}))
         return EXIT_OK
     lines = [*_head(row), *_evaluations(steps, None if everything else _MOST_ROWS), *_graph(row)]
     print("\n".join(lines + (_sources(row) if source else [])))

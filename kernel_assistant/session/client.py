@@ -81,8 +81,15 @@ class Client:
             time.sleep(0.02)
         raise HostError(f"the session host (pid {pid}) does not end", f"kill -9 {pid}")
 
+    def _reach(self) -> socket.socket | None:
+        """A socket to the host, None where there is none. A host on another machine is reached in another way."""
+        return find_host(self._settings)
+
+    def _start(self) -> None:
+        start_host(self._settings)
+
     def _find(self, timeout: float | None = None) -> Connection | None:
-        stream = find_host(self._settings)
+        stream = self._reach()
         if stream is None:
             return None
         connection = Connection(stream)
@@ -104,7 +111,7 @@ class Client:
                 time.sleep(0.05)
 
     def _started(self) -> Connection:
-        start_host(self._settings)
+        self._start()
         connection = self._find()
         if connection is None:
             raise HostEnding(

@@ -1,0 +1,153 @@
+"""`--host`: the same commands for a job on another machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kernel_assistant.cli.progress import choose_progress
+from kernel_assistant.cli.text import say_warning
+from kernel_assistant.cli.watch import watch
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK, KernelAssistantError
+from kernel_assistant.records import KernelTask, OptimizeResult
+from kernel_assistant.session.client import Client
+
+if TYPE_CHECKING:
+    from kernel_assistant.remote.box import Box, Prepared
+    from kernel_assistant.remote.results import Fetched
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_host = click.option("--host", metavar="MACHINE", help="Work on this machine, as ssh names it (none: here).")
+_dir = click.option("--remote-dir", metavar="DIR", help="Folder of everything of ours on that machine.")
+_python = click.option("--remote-python", metavar="PATH", help="Interpreter with torch on that machine.")
+
+
+def host_options(command: F) -> F:
+    """What says where a command works."""
+    return _host(_python(_dir(command)))
+
+
+@contextmanager
+def there(settings: Settings) -> Iterator[Box]:
+    """The machine that `settings.host` names; what fails inside is told as its failure."""
+    from kernel_assistant.remote.box import Box
+    from kernel_assistant.remote.told import told
+
+    box: Box | None = None
+    try:
+        box = Box(settings)
+        yield box
+    except KernelAssistantError as error:
+        raise told(error, settings, lost=box is not None and box.client.lost()) from error
+
+
+@contextmanager
+def host_client(settings: Settings) -> Iterator[Client]:
+    """The session host to talk to, here or there."""
+    if not settings.host:
+        yield Client(settings)
+        return
+    with there(settings) as box:
+        yield box.client
+
+
+def optimize_there(file: str, settings: Settings, *, as_json: bool, fail_under: float | None, detach: bool) -> int:
+    """`optimize` with `--host`."""
+    from kernel_assistant.cli.optimize import conclude
+    from kernel_assistant.remote.told import flags
+    from kernel_assistant.source.build import build_task
+
+    task = build_task(file, target="cpu", numerics=settings.numerics)
+    with there(settings) as box:
+        prepared = box.prepare(task, settings.ship)
+        _say_what_went(box, prepared, silent=as_json)
+        submitted = box.client.submit(prepared.task, prepared.options)
+        job = str(submitted["job"])
+        host = _document(box, job, prepared)
+        if detach:
+            words = f"job {job} on {box.name}; watch it with: kernel-assistant attach {job} {flags(settings)}"
+            print(json.dumps({"job": job, "host": host}) if as_json else words)
+            return EXIT_OK
+        if submitted["joined"] or submitted["resumed"]:
+            say_warning(f"job {job} on {box.name} is at it already; going on with that one")
+        result = _follow(box, settings, job, task, silent=as_json)
+    return conclude(result, as_json=as_json, fail_under=fail_under, host=host)
+
+
+def attach_there(job: str, settings: Settings, *, as_json: bool) -> int:
+    """`attach` with `--host`."""
+    from kernel_assistant.cli.optimize import conclude
+    from kernel_assistant.remote.results import bring_back
+    from kernel_assistant.remote.told import flags
+
+    with there(settings) as box:
+        stream = box.client.attach(job)
+        progress = choose_progress(f"job {stream.job} on {box.name}", silent=as_json)
+        try:
+            watch(box.client, stream, progress, cancel_on_interrupt=False)
+        except KeyboardInterrupt:
+            stop = f"kernel-assistant cancel {stream.job} {flags(settings)}"
+            print(f"job {stream.job} on {box.name} goes on; stop it with: {stop}", file=sys.stderr)
+            return EXIT_CANCELLED
+        result = bring_back(box, settings, stream.job)
+        host = _document(box, stream.job)
+    return conclude(result, as_json=as_json, host=host)
+
+
+@contextmanager
+def fetched_from(settings: Settings, job: str, folder: Path) -> Iterator[Fetched]:
+    """`job` over there, for a look: its files are in `folder` meanwhile."""
+    import msgspec
+
+    from kernel_assistant.remote.results import Fetched, fetch, local_task, localized
+
+    with there(settings) as box:
+        fetched = fetch(box, job)
+    result = localized(fetched, folder, fetched.row.id)
+    row = msgspec.structs.replace(fetched.row, task=local_task(fetched.row), result=result)
+    yield Fetched(row=row, steps=fetched.steps, folder=str(folder), files=fetched.files)
+
+
+def _follow(box: Box, settings: Settings, job: str, task: KernelTask, *, silent: bool) -> OptimizeResult:
+    from kernel_assistant.remote.results import bring_back
+
+    stream = box.client.attach(job)
+    progress = choose_progress(f"job {job} on {box.name}: {task.name}", silent=silent)
+    watch(box.client, stream, progress, cancel_on_interrupt=True)
+    return bring_back(box, settings, job)
+
+
+def _say_what_went(box: Box, prepared: Prepared, *, silent: bool) -> None:
+    for name in prepared.left_out:
+        say_warning(f"{name} is not shipped: it looks like a secret")
+    if silent:
+        return
+    tool = [f"this tool ({_size(box.installed.sent_bytes)})"] if box.installed.sent_bytes else []
+    count = prepared.shipped.files
+    files = [f"{count} file{'s' if count != 1 else ''} ({_size(prepared.shipped.bytes)})"] if count else []
+    print(f"{box.name}: {' and '.join(tool + files) or 'nothing'} shipped; {prepared.device}", file=sys.stderr)
+
+
+def _document(box: Box, job: str, prepared: Prepared | None = None) -> dict[str, object]:
+    """What `--json` says of the other machine."""
+    shipped = prepared.shipped if prepared else None
+    return {
+        "name": box.name,
+        "folder": box.installed.folder,
+        "job": job,
+        "tool_bytes": box.installed.sent_bytes,
+        "files": shipped.files if shipped else 0,
+        "bytes": shipped.bytes if shipped else 0,
+    }
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"

@@ -1,0 +1,217 @@
+"""The first program over there: sent as text to its Python, says what is there and takes what is missing.
+
+Standard library only: of this package it can import nothing but `worker/frames.py`, which is sent along. It answers
+frames on stdin and stdout until its input ends; `remote/install.py` is the other side.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.worker.frames import read_frame, write_frame
+
+#: What is needed beside what is sent, for jobs to write into.
+_SPARE_BYTES = 256 << 20
+_UNUSED_SECONDS = 30 * 24 * 3600.0
+_PIP_SECONDS = 600.0
+
+Answer = dict[str, Any]
+
+
+class Refused(Exception):
+    """`args` are the kind of failure (see `install.py`) and one line about it."""
+
+
+class Place:
+    """The folder of everything that is ours over there."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(os.path.expanduser(folder)).absolute()
+
+    def hello(self, tool: str) -> Answer:
+        """Facts of the machine, and whether the tool of that name is there."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for part in ("tool", "projects", "blobs", "home"):
+            (self.folder / part).mkdir(exist_ok=True, mode=0o700)
+        here = self.folder / "tool" / tool
+        if here.is_dir():
+            os.utime(here)
+        self._forget_unused(tool)
+        return {
+            "folder": str(self.folder),
+            "python": sys.executable,
+            "version": platform.python_version(),
+            "tag": python_tag(),
+            "has_tool": here.is_dir(),
+        }
+
+    def tool(
+        self, name: str, files: list[str], stamp: int, requirements: list[str], blobs: tuple[bytes, ...]
+    ) -> Answer:
+        """Put the tool there, and its dependencies by pip where `requirements` names them."""
+        final = self.folder / "tool" / name
+        draft = self._draft(sum(map(len, blobs)))
+        try:
+            lib = draft / "lib"
+            for file, content in zip(files, blobs, strict=True):
+                _write(lib, file, content)
+                # One date for all: by their newest file, hosts of different code are told apart.
+                os.utime(lib / file, ns=(stamp, stamp))
+            if requirements:
+                _pip(lib, requirements)
+            _try(lib)
+            os.chmod(draft, 0o700)
+            _move(draft, final)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return {}
+
+    def put(self, blobs: tuple[bytes, ...]) -> Answer:
+        """Keep contents of files."""
+        self._room(sum(map(len, blobs)))
+        for content in blobs:
+            path = self._blob(hashlib.sha256(content).hexdigest())
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as draft:
+                draft.write(content)
+            os.replace(draft.name, path)
+        return {}
+
+    def tree(self, project: str, name: str, files: dict[str, str]) -> Answer:
+        """The folder that holds `files` (relative name → SHA-256), or which contents are missing to make it."""
+        final = self.folder / "projects" / project / name
+        if final.is_dir():
+            os.utime(final)
+            return {"root": str(final), "missing": []}
+        contents = {digest: self._content(digest) for digest in set(files.values())}
+        missing = [digest for digest, content in contents.items() if content is None]
+        if missing:
+            return {"root": str(final), "missing": sorted(missing)}
+        draft = self._draft(0)
+        try:
+            for file, digest in files.items():
+                _write(draft, file, contents[digest] or b"")
+            final.parent.mkdir(exist_ok=True, mode=0o700)
+            os.chmod(draft, 0o700)
+            _move(draft, final)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return {"root": str(final), "missing": []}
+
+    def _blob(self, digest: str) -> Path:
+        return self.folder / "blobs" / digest[:2] / digest
+
+    def _content(self, digest: str) -> bytes | None:
+        path = self._blob(digest)
+        try:
+            content = path.read_bytes()
+            os.utime(path)
+        except OSError:
+            return None
+        return content if hashlib.sha256(content).hexdigest() == digest else None
+
+    def _draft(self, size: int) -> Path:
+        self._room(size)
+        return Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
+
+    def _room(self, size: int) -> None:
+        free = shutil.disk_usage(self.folder).free
+        if free < size + _SPARE_BYTES:
+            raise Refused("no_space", f"{free >> 20} MiB are free in {self.folder}")
+
+    def _forget_unused(self, tool: str) -> None:
+        oldest = time.time() - _UNUSED_SECONDS
+        unused = [path for path in self.folder.glob("tool/*") if path.name != tool]
+        for path in [*unused, *self.folder.glob("projects/*/*"), *self.folder.glob("blobs/*/*"), *self._drafts()]:
+            try:
+                if path.stat().st_mtime < oldest:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            except OSError:
+                continue  # another client was quicker
+
+    def _drafts(self) -> list[Path]:
+        return list(self.folder.glob(".new-*"))
+
+
+def python_tag() -> str:
+    """Equal where compiled packages of one Python serve another: version, system, processor, C library."""
+    return "-".join((sys.implementation.cache_tag, sysconfig.get_platform(), platform.libc_ver()[0] or "libc"))
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    path = folder / name
+    if os.path.isabs(name) or ".." in Path(name).parts:
+        raise Refused("bad_request", f"{name!r} leads out of its folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _move(draft: Path, final: Path) -> None:
+    try:
+        draft.rename(final)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        # Another client has put the same there in the meantime.
+
+
+def _pip(lib: Path, requirements: list[str]) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    try:
+        done = subprocess.run(
+            [*command, "--target", str(lib), *requirements],
+            capture_output=True,
+            text=True,
+            timeout=_PIP_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Refused("dependencies", "pip took longer than ten minutes") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["pip failed"]
+        errors = [line for line in lines if "error" in line.lower()]
+        raise Refused("dependencies", (errors or lines)[-1].strip())
+
+
+def _try(lib: Path) -> None:
+    command = [sys.executable, "-c", "import msgspec, platformdirs, psutil, pynvml, kernel_assistant.session.host"]
+    done = subprocess.run(command, cwd=lib, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["it does not say why"]
+        raise Refused("does_not_load", lines[-1])
+
+
+def _answer(place: Place | None, message: Answer, blobs: tuple[bytes, ...]) -> tuple[Place, Answer]:
+    operation, params = message["op"], message["params"]
+    if place is None:
+        place = Place(params.pop("folder"))
+    if operation in ("tool", "put"):
+        params["blobs"] = blobs
+    methods = {"hello": place.hello, "tool": place.tool, "put": place.put, "tree": place.tree}
+    try:
+        return place, {"result": methods[operation](**params)}
+    except Refused as error:
+        return place, {"error": {"kind": error.args[0], "message": error.args[1]}}
+    except OSError as error:
+        kind = "no_space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "not_writable"
+        where = error.filename or place.folder
+        return place, {"error": {"kind": kind, "message": f"{where}: {error.strerror}"}}
+
+
+def main() -> None:
+    """Serve until the other side hangs up."""
+    place: Place | None = None
+    while (frame := read_frame(sys.stdin.buffer)) is not None:
+        place, answer = _answer(place, *frame)
+        write_frame(sys.stdout.buffer, answer)

@@ -1,0 +1,67 @@
+"""The files that `ship` names: patterns below the project's root, never a secret, never anything outside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from kernel_assistant.errors import UsageError
+
+#: Names of files and folders that hold secrets, or whole histories. No setting ships them.
+_SECRET = re.compile(
+    r"\.env(\..*)?|.*\.env|\.git|\.hg|\.svn|\.ssh|\.aws|\.azure|\.gcloud|\.kube|\.docker|\.gnupg|\.netrc|_netrc|\.npmrc"
+    r"|\.pypirc|\.pgpass|\.htpasswd|\.vault.*|id_(rsa|dsa|ecdsa|ed25519).*|.*\.(pem|key|p12|pfx|kdbx|jks|keystore|gpg|asc)"
+    r"|.*credential.*|.*secret.*|.*password.*|.*token\.(txt|json)",
+    re.IGNORECASE,
+)
+_SKIPPED = ("__pycache__", ".venv", "venv", "node_modules")
+
+
+def looks_secret(relative: Path) -> bool:
+    """By the name of the file or of a folder above it."""
+    return any(_SECRET.fullmatch(part) for part in relative.parts)
+
+
+def data_files(project: Path, patterns: tuple[str, ...]) -> tuple[dict[Path, bytes], tuple[str, ...]]:
+    """Contents of the files that `patterns` (globs, or folders with all that is in them) name, and what was left out.
+
+    Raises UsageError for a pattern that leads out of `project` or names nothing.
+    """
+    found: dict[Path, bytes] = {}
+    left_out: list[str] = []
+    for pattern in patterns:
+        if not pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+            raise UsageError(f"ship: {pattern!r} leads out of the project", f"name files below {project}")
+        matches = sorted(_matches(project, pattern))
+        if not matches:
+            raise UsageError(f"ship: {pattern!r} names no file in {project}", "mend the pattern or remove it")
+        for path in matches:
+            relative = path.relative_to(project)
+            if looks_secret(relative) or not _inside(path, project):
+                left_out.append(relative.as_posix())
+            else:
+                found[path] = _read(path)
+    return found, tuple(dict.fromkeys(left_out))
+
+
+def _matches(project: Path, pattern: str) -> Iterator[Path]:
+    for path in project.glob(pattern):
+        for file in path.rglob("*") if path.is_dir() else (path,):
+            if file.is_file() and not any(part in _SKIPPED for part in file.relative_to(project).parts):
+                yield file
+
+
+def _inside(path: Path, project: Path) -> bool:
+    """Where links lead counts, and a link's own name says nothing of what it leads to."""
+    real = path.resolve()
+    return real.is_relative_to(project.resolve()) and not looks_secret(real.relative_to(project.resolve()))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"ship: {path} cannot be read: {error.strerror}", "make it readable or leave it out"
+        ) from error

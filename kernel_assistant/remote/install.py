@@ -1,0 +1,154 @@
+"""Our side of `bootstrap.py`: what is missing over there is sent there, the tool first, then a module's files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kernel_assistant.errors import InternalError, KernelAssistantError, MissingError
+from kernel_assistant.remote.bundle import dependencies, own_bundle, requirements
+from kernel_assistant.remote.closure import Closure
+from kernel_assistant.remote.ssh import NO_PYTHON, Ssh
+from kernel_assistant.worker import frames
+
+_OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
+_CHECK = "import sys; sys.exit(sys.version_info < (3, 11))"
+#: Runs the text that comes first on stdin, with `frames.py` in the place where it imports it from.
+_LOADER = (
+    "import sys, json, types; given = json.loads(sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))); "
+    'name = "kernel_assistant.worker.frames"; sys.modules[name] = types.ModuleType(name); '
+    'exec(given["frames"], sys.modules[name].__dict__); own = {"__name__": "bootstrap"}; '
+    'exec(given["bootstrap"], own); own["main"]()'
+)
+#: Arguments: check, loader, the interpreter that the user named or nothing.
+_FIND_PYTHON = (
+    'case "$3" in "~/"*) set -- "$1" "$2" "$HOME/${3#??}";; esac; '
+    'for p in "$3" "$3/bin/python" python3 python3.14 python3.13 python3.12 python3.11 '
+    '"$HOME/.local/bin/python3" /usr/local/bin/python3 /opt/conda/bin/python3; do '
+    'if command -v "$p" >/dev/null 2>&1 && "$p" -I -c "$1" 2>/dev/null; then exec "$p" -I -c "$2"; fi; done; '
+    f"exit {NO_PYTHON}"
+)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Where this tool is over there: its folder of everything, its interpreter, the folder of its packages."""
+
+    folder: str
+    python: str
+    lib: str
+    sent_bytes: int
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """Where a module's files are over there, and what had to travel."""
+
+    root: str
+    files: int
+    bytes: int
+
+
+class Installer:
+    """One conversation with `bootstrap.py`, as a context. Raises MissingError, with the machine named, for whatever
+    is not as it has to be over there."""
+
+    def __init__(self, ssh: Ssh, folder: str, python: str) -> None:
+        self._ssh, self._folder, self._python = ssh, folder, python
+
+    def __enter__(self) -> Self:
+        argv = ("sh", "-c", _FIND_PYTHON, "sh", _CHECK, _LOADER, self._python)
+        self._channel = self._ssh.open(*argv)
+        try:
+            self._send_programs()
+            self.installed = self._install()
+        except BaseException:
+            self._channel.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def ship(self, closure: Closure) -> Shipped:
+        """Have the files of `closure` over there, sending the contents that are new."""
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in closure.files.items()}
+        contents = {digests[name]: content for name, content in closure.files.items()}
+        state = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
+        params = {"project": _project_name(closure.root), "name": state, "files": digests}
+        answer = self._ask("tree", params)
+        missing = [contents[digest] for digest in answer["missing"]]
+        if missing:
+            self._ask("put", {}, tuple(missing))
+            answer = self._ask("tree", params)
+        if answer["missing"]:
+            raise InternalError(f"{self._ssh.name}: files that were sent are not there", "try again")
+        return Shipped(str(answer["root"]), len(missing), sum(map(len, missing)))
+
+    def _send_programs(self) -> None:
+        programs = {
+            "frames": Path(frames.__file__).read_text(encoding="utf-8"),
+            "bootstrap": Path(__file__).with_name("bootstrap.py").read_text(encoding="utf-8"),
+        }
+        text = json.dumps(programs).encode()
+        try:
+            self._channel.stream.sendall(b"%d\n" % len(text) + text)
+        except OSError as error:
+            raise self._channel.failure() from error
+
+    def _install(self) -> Installed:
+        bundle = own_bundle()
+        facts = self._ask("hello", {"folder": self._folder, "tool": bundle.name})
+        sent = 0
+        if not facts["has_tool"]:
+            params = {"name": bundle.name, "stamp": bundle.stamp}
+            sent = self._send_tool(params, bundle.files, str(facts["tag"]))
+        folder = str(facts["folder"])
+        return Installed(folder, str(facts["python"]), f"{folder}/tool/{bundle.name}/lib", sent)
+
+    def _send_tool(self, params: dict[str, Any], files: dict[str, bytes], tag: str) -> int:
+        """Bytes sent. With our dependencies if they load there, else with what pip gets there."""
+        copied = dependencies(tag)
+        if copied is not None:
+            everything = {**copied, **files}
+            request = {**params, "files": list(everything), "requirements": []}
+            if self._ask("tool", request, tuple(everything.values()), accept="does_not_load") is not None:
+                return sum(map(len, everything.values()))
+        request = {**params, "files": list(files), "requirements": requirements()}
+        self._ask("tool", request, tuple(files.values()))
+        return sum(map(len, files.values()))
+
+    def _ask(self, operation: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, accept: str = "") -> Any:
+        """The answer; None where it is a refusal of the kind `accept`."""
+        answer, _ = self._channel.ask({"op": operation, "params": params}, blobs)
+        refusal = answer.get("error")
+        if refusal is None:
+            return answer["result"]
+        if refusal["kind"] == accept:
+            return None
+        raise self._refused(str(refusal["kind"]), str(refusal["message"]))
+
+    def _refused(self, kind: str, message: str) -> KernelAssistantError:
+        next_steps = {
+            "no_space": "free some there, or name a folder on another disk: --remote-dir DIR",
+            "not_writable": "make it writable there, or name another folder: --remote-dir DIR",
+            "dependencies": f"give that Python pip and an index, or have Python {_OURS} there as here: --remote-python PATH",
+            "does_not_load": "name another Python there: --remote-python PATH",
+        }
+        if kind not in next_steps:
+            return InternalError(f"{self._ssh.name}: {message}", "please report this")
+        what = {"dependencies": "what this tool needs cannot be installed there: "}.get(kind, "")
+        return MissingError(f"{self._ssh.name}: {what}{message}", next_steps[kind])
+
+
+def _project_name(root: Path) -> str:
+    """Readable, and different for folders of the same name."""
+    plain = "".join(c for c in root.name if c.isalnum() or c in "-_") or "project"
+    return f"{plain}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"

@@ -1,0 +1,117 @@
+"""Jobs of another machine in the local store, so that `show`, `history` and `apply` know them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import KernelAssistantError, StoreError, UsageError, boundary
+from kernel_assistant.records import KernelTask, OptimizeResult, Step, decode, encode
+from kernel_assistant.records.codec import from_builtins
+from kernel_assistant.remote.box import Box
+from kernel_assistant.source.build import import_location
+from kernel_assistant.store import JobRow, Store
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A job as it is over there: `files` of its result by relative name, `folder` where they lie there."""
+
+    row: JobRow
+    steps: tuple[Step, ...]
+    folder: str
+    files: dict[str, bytes]
+
+
+def fetch(box: Box, job: str) -> Fetched:
+    """Everything of `job` (a number or `last` over there). Raises UsageError for an unknown one."""
+    answer, blobs = box.call("fetch", job=job)
+    names = [str(name) for name in answer["files"]]
+    for name in names:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise UsageError(f"the result over there has a file {name!r}, which leads out of its folder", "look there")
+    return Fetched(
+        row=from_builtins(answer["row"], JobRow),
+        steps=from_builtins(answer["steps"], tuple[Step, ...]),
+        folder=str(answer["folder"]),
+        files=dict(zip(names, blobs, strict=True)),
+    )
+
+
+def bring_back(box: Box, settings: Settings, job: str) -> OptimizeResult:
+    """The result of an ended job, with its files in the local store. A job is brought back once.
+
+    Raises UsageError for one without a result.
+    """
+    fetched = fetch(box, job)
+    if fetched.row.result is None:
+        raise UsageError(f"job {fetched.row.id} has no result", f"kernel-assistant show {fetched.row.id}")
+    store = Store(settings.state_dir)
+    link = settings.state_dir / "remote" / _identity(box, fetched.row)
+    row = _known(store, link)
+    if row is None:
+        row = _add(store, settings, fetched, box.name)
+        with boundary(StoreError, f"cannot write {link}"):
+            link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            link.write_text(row.id)
+    if row.result is None:
+        raise StoreError(f"job {row.id} was not brought back as a whole", f"remove {link}, then try again")
+    return row.result
+
+
+def localized(fetched: Fetched, folder: Path, job: str) -> OptimizeResult | None:
+    """The result with its files written to `folder` and named by where they lie now."""
+    result = fetched.row.result
+    if result is None:
+        return None
+    with boundary(StoreError, f"cannot write {folder}"):
+        for name, content in fetched.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.write_bytes(content)
+    artifacts = {name: str(folder / name) for name in result.artifacts if name in fetched.files}
+    best = result.best and msgspec.structs.replace(result.best, files=tuple(sorted(artifacts.values())))
+    return msgspec.structs.replace(result, artifacts={"job": job, **artifacts}, best=best)
+
+
+def _add(store: Store, settings: Settings, fetched: Fetched, name: str) -> JobRow:
+    row = fetched.row
+    task = local_task(row)
+    new = store.add_job(task, row.options, f"{row.device} of {name}")
+    files = dict(fetched.files)
+    if "task.json" in files:
+        files["task.json"] = encode(_moved(decode(files["task.json"], KernelTask), task))
+    moved = Fetched(row=row, steps=fetched.steps, folder=fetched.folder, files=files)
+    result = localized(moved, settings.jobs_dir / new.id / "result", new.id)
+    for step in fetched.steps:
+        store.add_step(new.id, step)
+    store.mark_ended(new.id, row.state, result=result, error=row.error)
+    return store.job(new.id)
+
+
+def local_task(row: JobRow) -> KernelTask:
+    """The task of a job over there with the paths that it has here."""
+    path = Path(row.options.source_path.rpartition(":")[0] or row.task.path)
+    search_path = (import_location(path)[1],) if path.is_file() else ()
+    return msgspec.structs.replace(row.task, path=str(path), search_path=search_path)
+
+
+def _moved(task: KernelTask, like: KernelTask) -> KernelTask:
+    return msgspec.structs.replace(task, path=like.path, search_path=like.search_path)
+
+
+def _identity(box: Box, row: JobRow) -> str:
+    """One job of one machine; the date tells a store that was begun anew."""
+    text = f"{box.name}\0{box.installed.folder}\0{row.id}\0{row.created}"
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _known(store: Store, link: Path) -> JobRow | None:
+    try:
+        return store.job(link.read_text())
+    except (OSError, KernelAssistantError):
+        return None

@@ -1,0 +1,193 @@
+"""The system's ssh: one master connection to a machine, channels on it, and what its failures mean."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shlex
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from kernel_assistant.errors import HostError, KernelAssistantError, MissingError
+from kernel_assistant.worker.frames import FrameError, read_frame, write_frame
+
+_OPTIONS = {
+    "BatchMode": "yes",
+    "ClearAllForwardings": "yes",
+    "Compression": "yes",
+    "ConnectTimeout": "15",
+    "ControlMaster": "auto",
+    "ControlPersist": "60",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "LogLevel": "ERROR",
+    "PermitLocalCommand": "no",
+    "RemoteCommand": "none",
+    "RequestTTY": "no",
+    "ServerAliveCountMax": "3",
+    "ServerAliveInterval": "5",
+}
+#: ssh adds up to 18 characters to the path of its control socket while it makes it; a socket's path has 107.
+_MAX_CONTROL_PATH = 88
+#: ssh's own exit code for everything that went wrong before, or other than, the command.
+_SSH_FAILED = 255
+#: With which our own search for a Python ends where there is none.
+NO_PYTHON = 86
+
+#: Part of what ssh says → (cause, next step); {name} is the machine.
+_MEANINGS = (
+    ("could not resolve hostname", "ssh knows no such machine", "check the name: ssh {name} has to work"),
+    ("host key verification failed", "its host key is not the known one", "connect once by hand: ssh {name}"),
+    ("identification has changed", "its host key has changed", "find out why, then connect by hand: ssh {name}"),
+    (
+        "permission denied",
+        "authentication was refused",
+        "make `ssh -o BatchMode=yes {name} true` work (ssh-add, a key)",
+    ),
+    ("too many authentication", "authentication was refused", "make `ssh -o BatchMode=yes {name} true` work (ssh-add)"),
+    ("connection refused", "nothing answers ssh there", "check the name and the port: ssh {name} has to work"),
+    ("timed out", "it does not answer", "check that it is on and can be reached: ssh {name}"),
+    ("no route to host", "it cannot be reached", "check the network: ssh {name} has to work"),
+    ("network is unreachable", "it cannot be reached", "check the network: ssh {name} has to work"),
+    ("bad configuration", "ssh cannot read its configuration", "mend it: ssh {name} has to work"),
+)
+
+
+@dataclass
+class Channel:
+    """A command over there. `stream` is its stdin and stdout; what it says on stderr is kept for `failure`."""
+
+    name: str
+    stream: socket.socket
+    process: subprocess.Popen[bytes]
+    _errors: IO[bytes]
+
+    def ask(self, message: dict[str, Any], blobs: tuple[bytes, ...] = ()) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        """Send a frame and wait for one; not a byte behind it is taken. Raises MissingError or HostError by how the
+        command ended without an answer."""
+        request = io.BytesIO()
+        write_frame(request, message, blobs)
+        try:
+            self.stream.sendall(request.getbuffer())
+            with self.stream.makefile("rb", buffering=0) as reader:
+                frame = read_frame(reader)
+        except FrameError as error:
+            raise _noisy(self.name, error) from error
+        except OSError as error:
+            raise self.failure() from error
+        if frame is None:
+            raise self.failure()
+        return frame
+
+    def close(self) -> None:
+        """Hang up; the command over there sees the end of its input."""
+        self.stream.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._errors.close()
+
+    def lost(self) -> bool:
+        """Whether ssh itself has ended in the middle, rather than the command."""
+        try:
+            return _failed(self.process.wait(1))
+        except subprocess.TimeoutExpired:
+            return False
+
+    def failure(self) -> KernelAssistantError:
+        """What to raise where the command did not answer."""
+        try:
+            code = self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        self._errors.seek(0)
+        return explain(self.name, code, self._errors.read().decode(errors="replace"))
+
+
+def explain(name: str, code: int, said: str) -> KernelAssistantError:
+    """The error for a command that ended with `code` without an answer and wrote `said` to stderr."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if _failed(code):
+        for part, cause, next_step in _MEANINGS:
+            if part in said.lower():
+                return MissingError(f"{name}: {cause}", next_step.format(name=name), detail=said)
+        cause = lines[-1] if lines else "the connection was lost"
+        return MissingError(f"{name}: {cause}", f"check that this works: ssh {name} true", detail=said)
+    if code == NO_PYTHON:
+        next_step = "install one there, or name it: --remote-python PATH"
+        return MissingError(f"{name}: no Python of 3.11 or newer was found there", next_step)
+    cause = lines[-1] if lines else f"the command over there ended with status {code}"
+    return HostError(f"{name}: {cause}", f"kernel-assistant doctor --host {name}", detail=said)
+
+
+def _failed(code: int) -> bool:
+    return code < 0 or code == _SSH_FAILED
+
+
+def _noisy(name: str, error: FrameError) -> MissingError:
+    """Something else than our program writes to the channel."""
+    return MissingError(
+        f"{name}: its shell prints something before a command runs ({error})",
+        f"make its start-up files silent where nobody looks; this must print nothing: ssh {name} true",
+    )
+
+
+class Ssh:
+    """The way to one machine. Channels may be opened from any thread."""
+
+    def __init__(self, name: str, runtime_dir: Path) -> None:
+        self.name = name
+        self._control = _control_path(name, runtime_dir)
+
+    def open(self, *argv: str) -> Channel:
+        """Start `argv` over there; returns at once. Raises MissingError where this machine has no ssh."""
+        ours, theirs = socket.socketpair()
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
+        try:
+            # A session of its own: Ctrl-C at the terminal is for us, and a master must outlive the command.
+            process = subprocess.Popen(
+                [*self._command(), "--", self.name, shlex.join(argv)],
+                stdin=theirs,
+                stdout=theirs,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            ours.close()
+            errors.close()
+            raise MissingError("ssh is not installed here", "install it: apt-get install openssh-client") from error
+        finally:
+            theirs.close()
+        return Channel(self.name, ours, process, errors)
+
+    def disconnect(self) -> None:
+        """End the master connection and with it all channels."""
+        subprocess.run([*self._command(), "-O", "exit", "--", self.name], capture_output=True, check=False)
+
+    def _command(self) -> list[str]:
+        # Read like a line of ssh's configuration: quoted for spaces, and a percent sign would be ssh's own.
+        control = str(self._control).replace("%", "%%")
+        options = {**_OPTIONS, "ControlPath": f'"{control}"'}
+        return ["ssh", "-T", *(part for name, value in options.items() for part in ("-o", f"{name}={value}"))]
+
+
+def _control_path(name: str, runtime_dir: Path) -> Path:
+    """In the runtime folder, or in a private folder of /tmp where that path is too long for a socket."""
+    file = f"ssh-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    folder = runtime_dir
+    if len(os.fsencode(folder / file)) > _MAX_CONTROL_PATH:
+        folder = Path("/tmp") / f"kernel-assistant-{os.getuid()}"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid != os.getuid():
+        raise HostError(f"{folder} belongs to somebody else", "remove it or set KERNEL_ASSISTANT_RUNTIME_DIR")
+    folder.chmod(0o700)
+    return folder / file

@@ -1,0 +1,32 @@
+"""What went wrong on another machine, said so that it is clear where, with next steps that lead there."""
+
+from __future__ import annotations
+
+import re
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import Cancelled, HostError, KernelAssistantError
+
+_COMMAND = re.compile(r"kernel-assistant (host stop|(?:attach|cancel|show)(?: (?:\d+|last))?|jobs|doctor)(?! --host)")
+
+
+def told(error: KernelAssistantError, settings: Settings, *, lost: bool) -> KernelAssistantError:
+    """`error` of the same kind, as one of `settings.host`; `lost` says that the connection failed under it."""
+    cause = error.cause
+    if lost and isinstance(error, HostError):
+        cause = "the connection was lost; what runs there goes on"
+    if not isinstance(error, Cancelled) and not cause.startswith(f"{settings.host}:"):
+        cause = f"{settings.host}: {cause}"
+    return type(error)(cause, there(error.next_step, settings), detail=error.detail)
+
+
+def there(text: str, settings: Settings) -> str:
+    """`text` with the options that the commands and the interpreter over there need."""
+    text = re.sub(r"(?<![\w-])--python\b", "--remote-python", text)
+    return _COMMAND.sub(lambda match: f"{match[0]} {flags(settings)}", text)
+
+
+def flags(settings: Settings) -> str:
+    """The options by which another command reaches the same place."""
+    folder = f" --remote-dir {settings.remote_dir}" if settings.remote_dir else ""
+    return f"--host {settings.host}{folder}"
