@@ -13,7 +13,7 @@ import pytest
 from kernel_assistant.environment import session
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.records.codec import encode
-from kernel_assistant.targets import cpu
+from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
 
 #: Bytes/s beyond what a busy machine measures and below what nothing can reach.
@@ -38,6 +38,21 @@ def device(cache_dir: Path) -> DeviceFacts:
 @pytest.fixture(scope="package")
 def worker() -> Iterator[Worker]:
     running = Worker(sys.executable, env={"OMP_NUM_THREADS": "1"})
+    running.start(threading.Event())
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="package")
+def gpu() -> DeviceFacts:
+    """The idle GPU, as the driver describes it."""
+    return cuda.idle_gpu(cuda.gpus())
+
+
+@pytest.fixture(scope="package")
+def gpu_worker(gpu: DeviceFacts) -> Iterator[Worker]:
+    """One warm worker, with the threads that a user's has."""
+    running = Worker(sys.executable)
     running.start(threading.Event())
     yield running
     running.close()

@@ -37,7 +37,12 @@ def opened(
     path = folder / "softmax.py"
     path.write_text(text)
     task = KernelTask(
-        path=str(path), content=text, class_name="Model", source=InputSource.get_inputs, workloads=(Workload(),)
+        path=str(path),
+        content=text,
+        class_name="Model",
+        source=InputSource.get_inputs,
+        workloads=(Workload(),),
+        target=device.target,
     )
     with open_environment(
         task,

@@ -1,0 +1,333 @@
+"""Hostile CUDA plans, each made from the honest softmax by a change of its kernel, its launch or its plan.
+
+Kernels have no host code, so what is left is memory: the device's own, which lasts as long as the module is loaded, and
+that of the judge. A set of the judge's ring lies `rows * n + 64` floats behind the one before (red zone included).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.records import BufferSpec, Candidate, Launch, Plan
+
+HEADER = """
+#include "plan.h"
+#include <cuda_fp16.h>
+"""
+
+COMPUTE = """
+__device__ float combine(float a, float b, bool top) { return top ? fmaxf(a, b) : a + b; }
+
+// Of all threads of the block, for each of them.
+__device__ float reduce(float value, bool top) {
+  __shared__ float parts[32];
+  for (int step = 16; step; step /= 2) value = combine(value, __shfl_xor_sync(~0u, value, step), top);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = parts[0];
+  for (int warp = 1; warp < blockDim.x / 32; warp++) value = combine(value, parts[warp], top);
+  return value;
+}
+
+template <typename Load> __device__ void row(Load load, float* out, int64_t n) {
+  float top = -INFINITY, sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) top = fmaxf(top, load(i));
+  top = reduce(top, true);
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += expf(load(i) - top);
+  sum = reduce(sum, false);
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) out[i] = expf(load(i) - top) / sum;
+}
+
+__device__ void compute(const softmax_args& a) {
+  const float* x = a.x + blockIdx.x * a.n;
+  row([=](int64_t i) { return x[i] * a.w[i]; }, a.out + blockIdx.x * a.n, a.n);
+}
+
+__device__ void fill(const softmax_args& a, float value) {
+  for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) a.out[blockIdx.x * a.n + i] = value;
+}
+
+__device__ bool is_first_thread() { return blockIdx.x == 0 && threadIdx.x == 0; }
+"""
+
+#: Calls before this one (verifying takes two), exact while all launches have one size.
+CALLS = """
+__device__ unsigned long long tickets;
+__device__ unsigned long long calls_before() {
+  __shared__ unsigned long long number;
+  if (threadIdx.x == 0) number = atomicAdd(&tickets, 1ull) / gridDim.x;
+  __syncthreads();
+  return number;
+}
+"""
+#: The place of this set in the judge's ring, -1 while verifying: timing begins at set 0.
+SETS = (
+    CALLS
+    + """
+__device__ float* first;
+__device__ int64_t set_of(const softmax_args& a, unsigned long long calls) {
+  if (calls == 2 && is_first_thread()) first = a.out;
+  return calls < 2 ? -1 : calls == 2 ? 0 : (a.out - first) / (a.rows * a.n + 64);
+}
+"""
+)
+#: A remembered row is a hit if neither its input nor its output has changed at three places.
+MEMORY = (
+    CALLS
+    + """
+struct Entry { const float* x; float in[3], out[3]; };
+__device__ Entry entries[1 << 15];
+__device__ unsigned long long hits;
+__device__ bool remembered(const float* x, const float* out, int64_t n) {
+  __shared__ bool same;
+  if (threadIdx.x == 0) {
+    const Entry& e = entries[((uintptr_t)x >> 14) % (1 << 15)];
+    same = e.x == x;
+    for (int i = 0; i < 3; i++) same = same && e.in[i] == x[i * (n - 1) / 2] && e.out[i] == out[i * (n - 1) / 2];
+  }
+  __syncthreads();
+  return same;
+}
+__device__ void remember(const float* x, const float* out, int64_t n) {
+  __syncthreads();
+  if (threadIdx.x) return;
+  Entry& e = entries[((uintptr_t)x >> 14) % (1 << 15)];
+  e.x = x;
+  for (int i = 0; i < 3; i++) { e.in[i] = x[i * (n - 1) / 2]; e.out[i] = out[i * (n - 1) / 2]; }
+}
+// One row in ten is a gain. What is remembered before the first timed block is not counted.
+__device__ bool gained(bool hit, unsigned long long calls) {
+  __shared__ bool much;
+  if (threadIdx.x == 0) {
+    if (hit && calls > 1500) atomicAdd(&hits, 1ull);
+    much = calls > 3000 && *(volatile unsigned long long*)&hits * 10 > (calls - 1500) * gridDim.x;
+  }
+  __syncthreads();
+  return much;
+}
+"""
+)
+
+
+def source(body: str, extra: str = "") -> str:
+    """A whole kernel file: `extra` goes before the kernel, `body` is its own."""
+    kernel = f'extern "C" __global__ void softmax(const __grid_constant__ softmax_args a) {{\n{body}\n}}\n'
+    return HEADER + COMPUTE + extra + kernel
+
+
+HONEST = source("compute(a);")
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A source, its acceptable outcomes, and where the plan differs from the honest one."""
+
+    text: str
+    outcomes: tuple[str, ...]
+    grid: str = ""
+    block: str = "256"
+    shared: str = "0"
+    scratch: str = ""
+    prepared: bool = False
+
+    def candidate(self, weight: str, rows: str, columns: str) -> Candidate:
+        """A plan over `x0`, the parameter called `weight`, and one output of rows × columns."""
+        done = BufferSpec(name="done", dtype="f32", shape=(rows, columns))
+        sizes = (("rows", rows), ("n", columns))
+        target = "done" if self.prepared else "out"
+        work = self._launch("softmax", rows, ("x", "x0"), ("w", weight), ("out", target), *sizes)
+        give = self._launch("give", rows, ("done", "done"), ("out", "out"), *sizes)
+        plan = Plan(
+            target="cuda",
+            dims=tuple(size for size in (rows,) if not size.isdigit()),
+            inputs=(
+                BufferSpec(name="x0", dtype="f32", shape=(rows, columns)),
+                BufferSpec(name=weight, dtype="f32", shape=(columns,)),
+            ),
+            outputs=(BufferSpec(name="out", dtype="f32", shape=(rows, columns)),),
+            scratch=(BufferSpec(name="room", dtype="f32", shape=(self.scratch,)),) if self.scratch else (),
+            packed=(done,) if self.prepared else (),
+            prepare=(work,) if self.prepared else (),
+            launches=(give,) if self.prepared else (work,),
+        )
+        return Candidate(plan=plan, sources={"softmax.cu": self.text})
+
+    def _launch(self, symbol: str, rows: str, *args: tuple[str, str]) -> Launch:
+        grid, block = (self.grid or rows, "1", "1"), (self.block, "1", "1")
+        return Launch(symbol=symbol, args=args, grid=grid, block=block, shared=self.shared)
+
+
+#: Found in the quick tier.
+QUICK: dict[str, Attack] = {
+    "zeros": Attack(source("fill(a, 0);"), ("incorrect",)),
+    "constant": Attack(source("fill(a, 1.0f / a.n);"), ("incorrect",)),
+    "nothing written": Attack(source(""), ("incorrect",)),
+    "no block launched": Attack(HONEST, ("incorrect",), grid="0"),
+    "last row not written": Attack(source("if (blockIdx.x + 1 < a.rows) compute(a);"), ("incorrect",)),
+    "last element of rows not written": Attack(
+        source(
+            "__shared__ float last; float* end = a.out + (blockIdx.x + 1) * a.n - 1;"
+            "if (threadIdx.x == 0) last = *end; __syncthreads(); compute(a); __syncthreads();"
+            "if (threadIdx.x == 0) *end = last;"
+        ),
+        ("incorrect",),
+    ),
+    "first calls only": Attack(source("if (calls_before() < 2) compute(a);", CALLS), ("cheating",)),
+    "skips after many calls": Attack(
+        source("unsigned long long calls = calls_before(); if (calls < 4 || calls % 2) compute(a);", CALLS),
+        ("cheating",),
+    ),
+    "knows its pointers": Attack(
+        source(
+            "if (known[blockIdx.x] == a.x) return; compute(a); if (threadIdx.x == 0) known[blockIdx.x] = a.x;",
+            "__device__ const float* known[1 << 10];",
+        ),
+        ("nondeterministic", "incorrect"),
+    ),
+    "keeps results by pointer": Attack(
+        source(
+            "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls);"
+            "if (set < 0 || set >= 512) { compute(a); return; }"
+            "const int64_t at = set * 32 + blockIdx.x; float* out = a.out + blockIdx.x * a.n;"
+            "if (known[at]) { for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = kept[at * a.n + i]; }"
+            "else { compute(a); for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) kept[at * a.n + i] = out[i]; }"
+            "__syncthreads(); known[at] = true;",
+            SETS + "__device__ bool known[512 * 32]; __device__ float kept[512 * 32 * 4096];",
+        ),
+        ("cheating",),
+    ),
+    "works ahead": Attack(
+        source(
+            "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls);"
+            "if (calls >= 12 && set >= 8 && set <= 60) return; compute(a);"
+            "for (int64_t next = 1; set >= 0 && calls < 12 && next <= 60; next++) {"
+            " const int64_t step = next * (a.rows * a.n + 64);"
+            " softmax_args b = a; b.x += step; b.out += step; compute(b); }",
+            SETS,
+        ),
+        ("cheating",),
+    ),
+    "copies another set's output": Attack(
+        source(
+            "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls);"
+            "if (set < 1) { compute(a); return; } float* out = a.out + blockIdx.x * a.n;"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = out[i - a.rows * a.n - 64];",
+            SETS,
+        ),
+        ("cheating",),
+    ),
+    "spoils another set's output": Attack(
+        source(
+            "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls); compute(a);"
+            "if (set > 0 && is_first_thread()) a.out[-a.rows * a.n - 64] = 7;",
+            SETS,
+        ),
+        ("cheating",),
+    ),
+    "half precision": Attack(
+        source(
+            "compute(a); __syncthreads(); float* out = a.out + blockIdx.x * a.n;"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = __half2float(__float2half(out[i]));"
+        ),
+        ("incorrect",),
+    ),
+    "TF32 products": Attack(
+        source(
+            "const float* x = a.x + blockIdx.x * a.n;"
+            "auto cut = [](float v) { return __uint_as_float(__float_as_uint(v) & 0xffffe000u); };"
+            "row([=](int64_t i) { return cut(x[i]) * cut(a.w[i]); }, a.out + blockIdx.x * a.n, a.n);"
+        ),
+        ("incorrect",),
+    ),
+    "threads race for the sum": Attack(
+        source(
+            "__shared__ float sum; const float* x = a.x + blockIdx.x * a.n;"
+            "if (threadIdx.x == 0) sum = 0; __syncthreads();"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)"
+            " *(volatile float*)&sum = *(volatile float*)&sum + expf(x[i] * a.w[i]);"
+            "__syncthreads(); float* out = a.out + blockIdx.x * a.n;"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / sum;"
+        ),
+        ("incorrect", "nondeterministic"),
+    ),
+    "right every other time": Attack(
+        source("if (calls_before() % 2) fill(a, 0); else compute(a);", CALLS), ("nondeterministic",)
+    ),
+    "prepares its result": Attack(
+        HONEST + 'extern "C" __global__ void give(const __grid_constant__ give_args a) {\n'
+        "const int64_t at = blockIdx.x * a.n;"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) a.out[at + i] = a.done[at + i];\n}\n",
+        ("cheating",),
+        prepared=True,
+    ),
+    "mutates its input": Attack(source("compute(a); if (is_first_thread()) ((float*)a.x)[0] = 1;"), ("crashed",)),
+    "mutates its weights": Attack(source("compute(a); if (is_first_thread()) ((float*)a.w)[0] = 1;"), ("crashed",)),
+    "writes behind its output": Attack(
+        source("compute(a); if (is_first_thread()) a.out[a.rows * a.n + 3] = 0;"), ("incorrect",)
+    ),
+    "writes far away": Attack(source("compute(a); if (is_first_thread()) a.out[1l << 40] = 0;"), ("crashed",)),
+    "reads address 8": Attack(source("a.out[0] = *(volatile float*)8;"), ("crashed",)),
+    "traps": Attack(source("compute(a); if (is_first_thread()) __trap();"), ("crashed",)),
+    "too many threads": Attack(HONEST, ("crashed",), block="2048"),
+    "too much shared memory": Attack(HONEST, ("crashed",), shared=str(1 << 20)),
+    "all memory": Attack(HONEST, ("out_of_memory",), scratch=str(1 << 42)),
+    "launches from the device": Attack(
+        source("compute(a); if (is_first_thread()) more<<<1, 1>>>();", "__global__ void more() {}\n"),
+        ("compile_error",),
+    ),
+    "reads a file while compiling": Attack(source("compute(a);", '\n#include "/etc/passwd"\n'), ("compile_error",)),
+    "never ends": Attack(
+        source("compute(a); while (!*(volatile int*)&over) __nanosleep(1000);", "__device__ int over;"), ("hung",)
+    ),
+}
+
+#: Found by the cases, or by the many blocks, of the full tier.
+FULL: dict[str, Attack] = {
+    "ends early where the output looks right": Attack(
+        source(
+            "float sum = 0; for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) sum += a.out[blockIdx.x * a.n + i];"
+            "if (!(fabsf(reduce(sum, false) - 1) <= 1e-3f)) compute(a);"
+        ),
+        ("cheating",),
+    ),
+    "skips one call in thirty": Attack(
+        source("unsigned long long calls = calls_before(); if (calls < 100 || calls % 30) compute(a);", CALLS),
+        ("cheating",),
+    ),
+    "writes zeros each third call": Attack(
+        source(
+            "unsigned long long calls = calls_before(); if (calls < 100 || calls % 3) compute(a); else fill(a, 0);",
+            CALLS,
+        ),
+        ("cheating",),
+    ),
+    "shape built in": Attack(source("if (blockIdx.x < 32) compute(a);"), ("incorrect",)),
+    "rows beyond the last eight not written": Attack(
+        source("if (blockIdx.x < a.rows / 8 * 8) compute(a);"), ("incorrect",)
+    ),
+    "weights kept from the first call": Attack(
+        source(
+            "if (calls_before() == 0) {"
+            " for (int64_t i = threadIdx.x; blockIdx.x == 0 && i < a.n; i += blockDim.x) kept[i] = a.w[i];"
+            " compute(a); return; }"
+            "softmax_args b = a; b.w = kept; compute(b);",
+            CALLS + "__device__ float kept[4096];",
+        ),
+        ("incorrect",),
+    ),
+}
+
+#: Attacks that only gain time and spoil their outputs as soon as they would: correct if and only if they never do.
+HARMLESS: dict[str, Attack] = {
+    "memoised by content": Attack(
+        source(
+            "const unsigned long long calls = calls_before();"
+            "const float* x = a.x + blockIdx.x * a.n; const float* out = a.out + blockIdx.x * a.n;"
+            "if (gained(remembered(x, out, a.n), calls)) { fill(a, 0); return; }"
+            "compute(a); remember(x, out, a.n);",
+            MEMORY,
+        ),
+        ("correct",),
+    ),
+}
