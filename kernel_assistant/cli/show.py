@@ -31,7 +31,7 @@ def show_command(job: str, as_json: bool, everything: bool, source: bool, **flag
     settings = settings_for(None, flags)
     if settings.host:
         with tempfile.TemporaryDirectory() as folder, fetched_from(settings, job, Path(folder)) as found:
-            where = {"host": {"name": settings.host}}
+            where: dict[str, object] = {"host": {"name": settings.host}}
             return _show(found.row, found.steps, where, as_json=as_json, everything=everything, source=source)
     store = Store(settings.state_dir)
     row = store.job(job)

@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ _UNUSED_SECONDS = 30 * 24 * 3600.0
 _PIP_SECONDS = 600.0
 
 Answer = dict[str, Any]
+Blobs = tuple[bytes, ...]
 
 
 class Refused(Exception):
@@ -56,9 +58,7 @@ class Place:
             "has_tool": here.is_dir(),
         }
 
-    def tool(
-        self, name: str, files: list[str], stamp: int, requirements: list[str], blobs: tuple[bytes, ...]
-    ) -> Answer:
+    def tool(self, name: str, files: list[str], stamp: int, requirements: list[str], blobs: Blobs) -> Answer:
         """Put the tool there, and its dependencies by pip where `requirements` names them."""
         final = self.folder / "tool" / name
         draft = self._draft(sum(map(len, blobs)))
@@ -77,7 +77,7 @@ class Place:
             shutil.rmtree(draft, ignore_errors=True)
         return {}
 
-    def put(self, blobs: tuple[bytes, ...]) -> Answer:
+    def put(self, blobs: Blobs) -> Answer:
         """Keep contents of files."""
         self._room(sum(map(len, blobs)))
         for content in blobs:
@@ -192,13 +192,18 @@ def _try(lib: Path) -> None:
         raise Refused("does_not_load", lines[-1])
 
 
-def _answer(place: Place | None, message: Answer, blobs: tuple[bytes, ...]) -> tuple[Place, Answer]:
+def _answer(place: Place | None, message: Answer, blobs: Blobs) -> tuple[Place, Answer]:
     operation, params = message["op"], message["params"]
     if place is None:
         place = Place(params.pop("folder"))
     if operation in ("tool", "put"):
         params["blobs"] = blobs
-    methods = {"hello": place.hello, "tool": place.tool, "put": place.put, "tree": place.tree}
+    methods: dict[str, Callable[..., Answer]] = {
+        "hello": place.hello,
+        "tool": place.tool,
+        "put": place.put,
+        "tree": place.tree,
+    }
     try:
         return place, {"result": methods[operation](**params)}
     except Refused as error:

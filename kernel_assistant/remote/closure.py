@@ -64,8 +64,8 @@ def _check_size(closure: Closure) -> None:
     if total > MAX_BYTES or len(closure.files) > MAX_FILES:
         largest = max(closure.files, key=lambda name: len(closure.files[name]))
         raise UsageError(
-            f"the module needs {len(closure.files)} files, {total >> 20} MiB; {MAX_FILES} files and {MAX_BYTES >> 20} MiB "
-            f"are shipped at most (the largest is {largest})",
+            f"the module needs {len(closure.files)} files, {total >> 20} MiB; at most {MAX_FILES} files and "
+            f"{MAX_BYTES >> 20} MiB are shipped (the largest is {largest})",
             "name less in ship, or make large files on the other machine",
         )
 

@@ -118,7 +118,13 @@ def main() -> int:
         if method == "relay":
             far.relay(params["start"], requests, answers)
             return 0
-        result, blobs = {"open": far.open, "fetch": far.fetch, "doctor": far.doctor, "stop": far.stop}[method](**params)
+        methods: dict[str, Callable[..., tuple[dict[str, Any], Blobs]]] = {
+            "open": far.open,
+            "fetch": far.fetch,
+            "doctor": far.doctor,
+            "stop": far.stop,
+        }
+        result, blobs = methods[method](**params)
         write_frame(answers, {"result": result}, blobs)
     except KernelAssistantError as error:
         write_frame(answers, {"error": error_to_wire(error)})

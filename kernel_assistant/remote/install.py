@@ -139,7 +139,7 @@ class Installer:
         next_steps = {
             "no_space": "free some there, or name a folder on another disk: --remote-dir DIR",
             "not_writable": "make it writable there, or name another folder: --remote-dir DIR",
-            "dependencies": f"give that Python pip and an index, or have Python {_OURS} there as here: --remote-python PATH",
+            "dependencies": f"give that Python pip and an index, or name a Python {_OURS} (as here): --remote-python PATH",
             "does_not_load": "name another Python there: --remote-python PATH",
         }
         if kind not in next_steps:

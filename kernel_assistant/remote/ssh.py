@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from kernel_assistant.errors import HostError, KernelAssistantError, MissingError
 from kernel_assistant.worker.frames import FrameError, read_frame, write_frame
@@ -75,7 +75,7 @@ class Channel:
         try:
             self.stream.sendall(request.getbuffer())
             with self.stream.makefile("rb", buffering=0) as reader:
-                frame = read_frame(reader)
+                frame = read_frame(cast("IO[bytes]", reader))
         except FrameError as error:
             raise _noisy(self.name, error) from error
         except OSError as error:
@@ -155,8 +155,8 @@ class Ssh:
             # A session of its own: Ctrl-C at the terminal is for us, and a master must outlive the command.
             process = subprocess.Popen(
                 [*self._command(), "--", self.name, shlex.join(argv)],
-                stdin=theirs,
-                stdout=theirs,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 stderr=errors,
                 start_new_session=True,
             )
