@@ -67,6 +67,7 @@ class FreeformBuilder:
             self._versions,
             self.device.arch,
             compiler_version(self.compiler),
+            compiler_version(cuda.compiler()) if self.device.target == "cuda" else "",
         ]
         return hashlib.sha256(encode(identity)).hexdigest()[:32]
 
@@ -133,7 +134,6 @@ class FreeformBuilder:
         found = {
             "PATH": ":".join([*folders, "/usr/local/bin", "/usr/bin", "/bin"]),
             "HOME": str(folder),
-            "TMPDIR": "/tmp",
             "CXX": self.compiler,
             "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
             "MAX_JOBS": str(os.cpu_count() or 1),
@@ -161,7 +161,7 @@ def compile_kernels(
         os.chmod(folder, 0o755)
         for name in sorted(name for name in candidate.sources if name.endswith(".cu") and not _binds(candidate, name)):
             spec = SandboxSpec(
-                argv=(nvcc, *WORKDIR_NVCC_FLAGS, f"-arch={arch}", name, "-o", "/tmp/kernel.o"),
+                argv=(nvcc, *WORKDIR_NVCC_FLAGS, f"-arch={arch}", name, "-o", "kernel.o"),
                 workspace=folder,
                 read_only=toolkit_paths(nvcc),
                 allow_fork=True,
@@ -195,12 +195,14 @@ def runner_spec(
 ) -> SandboxSpec:
     """How a runner of this candidate is started. Triton compiles at the first call, so only then it may fork."""
     gpu = builder.device.target == "cuda"
-    tools = cuda.compiler() if gpu and candidate.uses_triton else ""
+    compilers: tuple[str, ...] = ()
+    if gpu and candidate.uses_triton:
+        compilers = (*compiler_paths(builder.compiler), *toolkit_paths(cuda.compiler()))
     memory = builder.device.memory_bytes
     return SandboxSpec(
         argv=(builder.paths[0], "-I", BOOT, "run", "{fd}"),
         workspace=str(workspace),
-        read_only=(*builder.paths, str(WORKER), str(built), *(toolkit_paths(tools) if tools else ())),
+        read_only=(*builder.paths, str(WORKER), str(built), *compilers),
         gpu=gpu,
         allow_fork=candidate.uses_triton,
         env={

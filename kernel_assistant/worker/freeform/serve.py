@@ -8,7 +8,7 @@ It speaks the protocol of `runner/serve.py`, so the judge treats both alike; eve
 | map | arena, bytes, writable; descriptor | maps shared memory |
 | bind | sets | builds the class with the values in the arena as its state, makes the tensors of all sets |
 | run | first, count | calls forward and copies its outputs, waits for the device |
-| trace | | calls forward once and names the torch operators that ran |
+| trace | | calls forward once and names the torch operators and kernels that ran |
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ..runner import plan as plans
 from ..runner import wire
 from ..runner.cuda_driver import CudaError, Driver
 from ..runner.memory import ImportedMemory, MappedMemory
+from ..runner.serve import WAKE_BYTES
 from .candidate import build_model, import_candidate, load_state
 from .extensions import Prebuilt, import_extension
 from .outputs import OutputError, check_layout, deliver
@@ -69,9 +70,14 @@ class FreeformRunner:
 
     def __init__(self, target: str, device: int) -> None:
         self.device = f"cuda:{device}" if target == "cuda" else "cpu"
+        if target == "cuda":
+            # Raw launches, Triton's kernels and new streams go to the current device.
+            torch.cuda.set_device(device)
         # All threads of torch, its profiler and the driver are there before the judge counts those of the candidate.
         operators_of(lambda: torch.ones(1 << 22, device=self.device).exp_().sum().item())
         self.driver = Driver(device) if target == "cuda" else None
+        # Written when woken: it takes work to have the device switched to this process.
+        self.touched = self.driver.allocate(WAKE_BYTES) if self.driver else 0
         self.arenas: dict[str, MappedMemory | ImportedMemory] = {}
         self.bytes: dict[str, torch.Tensor] = {}
         self.header: dict[str, Any] = {}
@@ -117,6 +123,9 @@ class FreeformRunner:
     def run(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         first, count = message["first"], message["count"]
         if not count:
+            if self.driver:
+                self.driver.fill(self.touched, 0, WAKE_BYTES)
+                self.driver.synchronize()
             return {}
         calls = self.calls[first : first + count]
         calls += self.calls[: count - len(calls)]
@@ -129,7 +138,8 @@ class FreeformRunner:
             for args, kwargs, places in calls:
                 deliver(model(*args, **kwargs), places)
         if self.driver:
-            torch.cuda.synchronize()
+            # Not by torch.cuda.synchronize, which a candidate can replace.
+            self.driver.synchronize()
         return {"seconds": time.perf_counter() - began, "device_ms": None}
 
     def trace(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -137,8 +147,7 @@ class FreeformRunner:
         model = self.model
         assert model is not None
         with torch.no_grad():
-            operators, kernels = operators_of(lambda: model(*args, **kwargs))
-        return {"operators": operators, "kernels": kernels}
+            return {"operators": operators_of(lambda: model(*args, **kwargs))}
 
     def _check_layout(self) -> None:
         args, kwargs, places = self.calls[0]

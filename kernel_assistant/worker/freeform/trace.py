@@ -1,6 +1,6 @@
 """Which torch operators run while a candidate is called: beyond allocation, views and copies they are not its own work.
 
-The runner reports, the judge decides. Code that leaves the dispatcher (`at::native` from C++) is not seen by the mode;
+The runner reports, the judge decides. Code that leaves the dispatcher (`at::cuda` from C++) is not seen by the mode;
 what it launches on a GPU is named by the profiler's trace.
 """
 
@@ -24,6 +24,11 @@ PASSIVE = frozenset(
     _reshape_copy""".split()
 )
 
+#: Where PyTorch's CUDA kernels are defined, and what those of `PASSIVE` are called there.
+KERNEL_SPACES = ("at::native::", "at_cuda_detail::")
+PASSIVE_KERNELS = ("FillFunctor", "copy_kernel")
+LONGEST = 100
+
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Names of what was called, without namespace and overload."""
@@ -39,8 +44,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def operators_of(call: Callable[[], object]) -> tuple[list[str], list[str]]:
-    """Run `call` → (operators beyond `PASSIVE`, names of GPU kernels).
+def operators_of(call: Callable[[], object]) -> list[str]:
+    """Run `call` → operators beyond `PASSIVE`, then kernels of PyTorch that neither copy nor fill.
 
     Operators of the candidate's own (`torch.library`, `TORCH_LIBRARY`) are in other namespaces than aten.
     """
@@ -55,9 +60,14 @@ def operators_of(call: Callable[[], object]) -> tuple[list[str], list[str]]:
     names = set(mode.names) | {event.name for event in events if event.name.startswith(("aten::", "prims::"))}
     computing = sorted(name for name in names if _computes(name))
     kernels = {event.name for event in events if event.device_type.name == "CUDA"}
-    return computing, sorted(kernels)[:32]
+    return [*computing, *sorted(name[:LONGEST] for name in kernels if _is_torch_kernel(name))]
 
 
 def _computes(name: str) -> bool:
     space, _, operator = name.partition("::")
     return space in ("aten", "prims", "quantized", "mkldnn", "_c10d_functional") and operator not in PASSIVE
+
+
+def _is_torch_kernel(name: str) -> bool:
+    """By its name as the compiler wrote it, which a candidate's own kernel has no reason to bear."""
+    return any(space in name for space in KERNEL_SPACES) and not any(work in name for work in PASSIVE_KERNELS)
