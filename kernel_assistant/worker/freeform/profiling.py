@@ -116,9 +116,9 @@ class CopyTakenOff:
         held: list[tuple[int, int]] = self._subject.ran
         return held
 
-    @property
-    def device_seconds(self) -> float:
-        return float(self._subject.device_seconds)
+    def both(self, first: int, count: int) -> tuple[float, float]:
+        both: tuple[float, float] = self._subject.both(first, count)
+        return both
 
     def release(self) -> None:
         self._subject.release()

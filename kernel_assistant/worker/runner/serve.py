@@ -92,7 +92,8 @@ class Runner:
         if not count and self.driver:
             self.driver.fill(self.touched, 0, WAKE_BYTES)
         calls = self.calls[first : first + count]
-        calls += self.calls[: count - len(calls)]
+        while self.calls and len(calls) < count:
+            calls += self.calls[: count - len(calls)]
         if self.events:
             self.events.record(self.events.begin)
         began = time.perf_counter_ns()
