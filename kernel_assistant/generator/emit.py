@@ -6,11 +6,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from kernel_assistant.generator.cpu.family import emit_cpu
+from kernel_assistant.generator.compose import compose
 from kernel_assistant.generator.cuda.family import emit_cuda
 from kernel_assistant.generator.graph_text import write_graph
+from kernel_assistant.generator.partition import cut
 from kernel_assistant.generator.render import Unit
 from kernel_assistant.generator.schedule import Schedule
-from kernel_assistant.generator.support import checked_nest
+from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph, Plan
 
 INCLUDE = Path(__file__).resolve().parent.parent / "skills" / "include"
@@ -28,10 +30,13 @@ def header(name: str) -> str:
 
 def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
     """The candidate that computes `graph` as `schedule` says. Raises Unsupported where it cannot."""
-    nest = checked_nest(graph, schedule.target)
-    units, launches, scratch = (emit_cpu if schedule.target == "cpu" else emit_cuda)(nest, schedule)
+    emit_nest = emit_cpu if schedule.target == "cpu" else emit_cuda
+    if schedule.form == "parts":
+        units, launches, scratch = compose(graph, cut(graph, schedule.target), schedule, emit_nest)
+    else:
+        units, launches, scratch = emit_nest(checked_nest(graph, schedule.target), schedule)
     return Candidate(
-        plan=_plan(graph, schedule, units, launches, scratch),
+        plan=_plan(graph, schedule, launches, scratch),
         sources={SOURCE[schedule.target]: _source(graph, schedule, units), **_headers(schedule.target)},
         origin=ORIGIN,
     )
@@ -42,9 +47,9 @@ def _headers(target: str) -> dict[str, str]:
 
 
 def _plan(
-    graph: OpGraph, schedule: Schedule, units: list[Unit], launches: list[Launch], scratch: tuple[BufferSpec, ...]
+    graph: OpGraph, schedule: Schedule, launches: list[Launch], scratch: tuple[BufferSpec, ...]
 ) -> Plan:
-    used = {name for unit in units for name in unit.args}
+    used = {value for launch in launches for _, value in launch.args}
     return Plan(
         target=schedule.target,
         dims=tuple(graph.dims),

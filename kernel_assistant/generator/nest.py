@@ -60,7 +60,8 @@ class Access:
 
 @dataclass(eq=False, slots=True)
 class Nest:
-    """The loops of one kernel. `outer`, `reduced`, `inner` are joined axes, outermost first."""
+    """The loops of one kernel. `outer`, `reduced`, `inner` are joined axes, outermost first; `prefix` begins the names
+    of its functions."""
 
     family: str
     program: Program
@@ -70,6 +71,7 @@ class Nest:
     loads: dict[int, Access] = field(default_factory=dict)
     stores: list[tuple[Access, Output]] = field(default_factory=list)
     varies: set[int] = field(default_factory=set)
+    prefix: str = ""
 
     def size(self, axes: list[Axis]) -> Size:
         return product([axis.size for axis in axes])
@@ -213,6 +215,10 @@ def _check_scans(nest: Nest) -> None:
         return
     if len(nest.reduced) > 1:
         raise Unsupported("a scan of a joined dimension")
+    if nest.inner and nest.reduces:
+        raise Unsupported("a scan of columns after a reduction")
+    if len({scan.reverse for scan in nest.scans}) > 1:
+        raise Unsupported("scans in both directions")
     behind: set[int] = set()
     for expr in nest.program.exprs:
         args: tuple[Expr, ...] = (expr.arg,) if isinstance(expr, Reduce | Scan) else getattr(expr, "args", ())

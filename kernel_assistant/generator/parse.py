@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from kernel_assistant.generator.emit import GRAPH_MARK, SCHEDULE_MARK, SOURCE, emit
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.graph_text import read_graph
@@ -13,7 +15,7 @@ def parse(candidate: Candidate) -> tuple[OpGraph, Schedule] | None:
     """Graph and schedule, or None unless `emit` would write exactly this plan and these sources."""
     target = candidate.plan.target
     source = candidate.sources.get(SOURCE[target], "")
-    marked = [line for line in source.split("\n", 200) if line.startswith("//")]
+    marked = list(takewhile(lambda line: line.startswith("//"), source.split("\n")))
     graph_lines = [line.removeprefix(GRAPH_MARK) for line in marked if line.startswith(GRAPH_MARK)]
     schedule_lines = [line.removeprefix(SCHEDULE_MARK) for line in marked if line.startswith(SCHEDULE_MARK)]
     if len(schedule_lines) != 1:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from kernel_assistant.generator.context import Context, broadcast, cast, dim_size, regroup
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import COMPUTE, Axes, Const, Expr, Op, Reduce, Scan, Value, resolve
+from kernel_assistant.generator.extremes import arg_extreme, place_of
+from kernel_assistant.generator.losses import LOSSES
 from kernel_assistant.generator.sizes import Size, parse_size, product
 from kernel_assistant.generator.views import dimension
 from kernel_assistant.records.graph import Operand
@@ -118,7 +120,18 @@ def _extreme(kind: str) -> Lowering:
         places = places_of(context, context.argument(1, "dim"), len(value.dims))
         dims = _reduced(value, places, bool(context.argument(2, "keepdim", False)))
         found = context.result(_reduce(kind, value.expr, _axes(value, places)), dims, value.dtype)
-        return (found,) if context.node.op.endswith(".dim") else found
+        if not context.node.op.endswith(".dim"):
+            return found
+        return found, context.result(place_of(kind, value, _axes(value, places)), dims, "i64")
+
+    return lower
+
+
+def _arg(kind: str) -> Lowering:
+    def lower(context: Context) -> Value:
+        value = context.value(context.node.args[0])
+        places = places_of(context, context.argument(1, "dim"), len(value.dims))
+        return arg_extreme(kind, context, value, places, bool(context.argument(2, "keepdim", False)))
 
     return lower
 
@@ -162,21 +175,35 @@ def _variance(root: bool, with_mean: bool) -> Lowering:
 def _norm(context: Context) -> Value:
     value = _operand(context)
     value = Value(cast(value.expr, COMPUTE[context.node.spec.dtype]), value.dims, value.dtype)
-    order = context.number(1, "ord", 2)
     places = places_of(context, context.argument(2, "dim"), len(value.dims))
-    axes, size = _axes(value, places), _op("ka_abs({0})", value.expr)
-    if order == 2:
-        expr = _op("ka_sqrt({0})", _reduce("sum", _op("ka_square({0})", value.expr), axes))
-    elif order == 1:
-        expr = _reduce("sum", size, axes)
-    elif math.isinf(order):
-        expr = _reduce("max" if order > 0 else "min", size, axes)
-    elif order == 0:
-        expr = _reduce("sum", Op(size.ctype, "({0} != 0 ? 1 : 0)", (size,)), axes)
-    else:
-        total = _reduce("sum", _op("ka_pow({0}, {1})", size, _number(size, order)), axes)
-        expr = _op("ka_pow({0}, {1})", total, _number(size, 1 / order))
+    expr = _length(value.expr, _axes(value, places), context.number(1, "ord", 2))
     return context.result(expr, _reduced(value, places, bool(context.argument(3, "keepdim", False))))
+
+
+def _length(expr: Expr, axes: Axes, order: float) -> Expr:
+    """The norm of this order."""
+    size = _op("ka_abs({0})", expr)
+    if order == 2:
+        return _op("ka_sqrt({0})", _reduce("sum", _op("ka_square({0})", expr), axes))
+    if order == 1:
+        return _reduce("sum", size, axes)
+    if math.isinf(order):
+        return _reduce("max" if order > 0 else "min", size, axes)
+    if order == 0:
+        return _reduce("sum", Op(size.ctype, "({0} != 0 ? 1 : 0)", (size,)), axes)
+    total = _reduce("sum", _op("ka_pow({0}, {1})", size, _number(size, order)), axes)
+    return _op("ka_pow({0}, {1})", total, _number(size, 1 / order))
+
+
+def _pairwise_distance(context: Context) -> Value:
+    left, right = (context.value(context.node.args[place]) for place in (0, 1))
+    ctype = COMPUTE[context.node.spec.dtype]
+    eps = Const(ctype, context.number(3, "eps", 1e-6))
+    apart = _op("({0} - {1} + {2})", cast(left.expr, ctype), cast(right.expr, ctype), eps)
+    both = Value(apart, broadcast(left.dims, right.dims), context.node.spec.dtype)
+    places = [len(both.dims) - 1]
+    expr = _length(apart, _axes(both, places), context.number(2, "p", 2.0))
+    return context.result(expr, _reduced(both, places, bool(context.argument(4, "keepdim", False))))
 
 
 def _affine(
@@ -243,9 +270,13 @@ def _instance_norm(context: Context) -> Value:
 
 
 def _batch_norm(context: Context) -> Value | tuple[Value, ...]:
-    if context.node.op.startswith("batch_norm") and context.argument(5, "training", False):
-        raise Unsupported("batch_norm in training mode")
     value = _operand(context)
+    if context.node.op.endswith(".no_stats"):
+        return (_batch_statistics(context, value, 5),)
+    if context.node.op == "_native_batch_norm_legit" or (
+        context.node.op.startswith("batch_norm") and context.argument(5, "training", False)
+    ):
+        raise Unsupported("batch_norm in training mode: it changes its running statistics")
     mean, variance = (context.value(context.node.args[place]) for place in (3, 4))
     eps = context.number(7 if context.node.op.startswith("batch_norm") else 6, "eps", 1e-5)
     scale = _op("ka_rsqrt({0} + {1})", variance.expr, _number(variance.expr, eps))
@@ -254,6 +285,13 @@ def _batch_norm(context: Context) -> Value | tuple[Value, ...]:
     dims = broadcast(value.dims, *shape)
     found = _affine(context, expr, dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
     return found if context.node.op.startswith("batch_norm") else (found,)
+
+
+def _batch_statistics(context: Context, value: Value, eps_at: int) -> Value:
+    """batch_norm with the statistics of the batch itself, without running ones."""
+    axes = _axes(value, [place for place in range(len(value.dims)) if place != 1])
+    expr = _normalized(value.expr, axes, context.number(eps_at, "eps", 1e-5))
+    return _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
 
 
 def _scan(kind: str) -> Lowering:
@@ -285,19 +323,6 @@ def _cosine_similarity(context: Context) -> Value:
     return context.result(_op("{0} / ({1} * {2})", dot, *lengths), _reduced(both, places, False))
 
 
-def _loss(text: str) -> Lowering:
-    def lower(context: Context) -> Value:
-        left, right = (context.value(context.node.args[place]) for place in (0, 1))
-        dims = broadcast(left.dims, right.dims)
-        expr = _op(text, left.expr, cast(right.expr, left.expr.ctype))
-        axes, reduction = tuple(axis for dim in dims for axis in dim), context.argument(2, "reduction", 1)
-        if reduction == 0:
-            return context.result(expr, dims)
-        return context.result(_mean(expr, axes) if reduction == 1 else _reduce("sum", expr, axes), ())
-
-    return lower
-
-
 REDUCTIONS: dict[str, Lowering] = {
     **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"), _softmax),
     **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
@@ -322,10 +347,12 @@ REDUCTIONS: dict[str, Lowering] = {
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,
-    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), _batch_norm),
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"), _batch_norm),
     "cumsum": _scan("sum"),
     "cumprod": _scan("prod"),
     "cosine_similarity": _cosine_similarity,
-    "mse_loss": _loss("ka_square({0} - {1})"),
-    "l1_loss": _loss("ka_abs({0} - {1})"),
+    "pairwise_distance": _pairwise_distance,
+    "argmax": _arg("max"),
+    "argmin": _arg("min"),
+    **LOSSES,
 }

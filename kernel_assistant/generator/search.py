@@ -5,10 +5,12 @@ from __future__ import annotations
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.ladders import LADDERS, derived
+from kernel_assistant.generator.partition import cut, is_one_nest
 from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.search_cpu import initial_cpu
 from kernel_assistant.generator.search_cuda import initial_cuda
-from kernel_assistant.generator.support import checked_nest
+from kernel_assistant.generator.search_parts import initial_parts, neighbours_parts
+from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.workload import Shape, measure
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
@@ -16,6 +18,12 @@ from kernel_assistant.targets.base import DeviceFacts
 
 def initial(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
     """Schedules that fit the graph at its base sizes; the first is a safe default. Raises Unsupported."""
+    if is_one_nest(graph, target):
+        return _initial_nest(graph, target, device)
+    return initial_parts(cut(graph, target), target, lambda part: _initial_nest(part, target, device))
+
+
+def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
     shape = measure(checked_nest(graph, target), graph.dims)
     found = (initial_cpu if target == "cpu" else initial_cuda)(shape, device)
     fitting = [schedule for schedule in dict.fromkeys(found) if fits(graph, schedule)]
@@ -28,6 +36,18 @@ def neighbours(
     graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str] = frozenset()
 ) -> list[Schedule]:
     """Schedules one step away in one parameter, those in `leave` excepted."""
+    if schedule.form != "parts":
+        return _neighbours_nest(graph, schedule, leave)
+    return neighbours_parts(
+        cut(graph, schedule.target),
+        schedule,
+        leave,
+        lambda part: _initial_nest(part, schedule.target, device),
+        _neighbours_nest,
+    )
+
+
+def _neighbours_nest(graph: OpGraph, schedule: Schedule, leave: frozenset[str]) -> list[Schedule]:
     shape = measure(checked_nest(graph, schedule.target), graph.dims)
     found: list[Schedule] = []
     for name, ladder in LADDERS[schedule.target].get(schedule.form, {}).items():

@@ -1,40 +1,22 @@
-"""Which family a graph belongs to, or why it cannot be written."""
+"""Whether the generator can write a graph: as which family, or why not."""
 
 from __future__ import annotations
 
-from enum import Enum
-
+from kernel_assistant.generator.checked import Family, checked_nest
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.nest import Nest, build_nest
+from kernel_assistant.generator.partition import cut, is_one_nest
 from kernel_assistant.records import OpGraph
-from kernel_assistant.records.graph import DTYPE_BYTES
-
-
-class Family(str, Enum):
-    pointwise = "pointwise"
-    rows = "rows"
-    cols = "cols"
-    scan = "scan"
-    window = "window"
 
 
 def classify(graph: OpGraph, target: str) -> Family | str:
-    """The family, or a one-line reason why the generator cannot write this graph for `target`."""
+    """The family, `parts` for more than one nest, or a one-line reason why the graph cannot be written for `target`."""
     try:
-        return Family(checked_nest(graph, target).family)
+        if is_one_nest(graph, target):
+            return Family(checked_nest(graph, target).family)
+        cut(graph, target)
     except Unsupported as error:
         return str(error)
+    return Family.parts
 
 
-def checked_nest(graph: OpGraph, target: str) -> Nest:
-    """The loops of a graph. Raises Unsupported."""
-    if target not in ("cpu", "cuda"):
-        raise Unsupported(f"target {target!r}")
-    for value in graph.inputs:
-        if not (value.name[:1] in "xpb" and value.name[1:].isdigit()):
-            raise Unsupported(f"input name {value.name!r}")
-        if value.spec.dtype not in DTYPE_BYTES:
-            raise Unsupported(f"dtype {value.spec.dtype}")
-    if not graph.outputs:
-        raise Unsupported("no outputs")
-    return build_nest(graph)
+__all__ = ["Family", "checked_nest", "classify"]

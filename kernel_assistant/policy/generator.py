@@ -38,7 +38,7 @@ class GeneratorPolicy:
     def supports(self, graph: OpGraph, target: str) -> str | None:
         """None, or the one-line reason why the generator cannot write this graph."""
         found = classify(graph, target)
-        return None if isinstance(found, Family) else str(found)
+        return None if isinstance(found, Family) else found
 
     def step(self, view: EpisodeView) -> Move:
         """The next batch, or `finished`."""
@@ -88,18 +88,20 @@ def _next(view: EpisodeView, first: list[Schedule], tried: list[Tried], best: Tr
 def without_effect(tried: list[Tried], target: str) -> frozenset[str]:
     """Parameters that changed nothing in at least two pairs of schedules that differ in them alone."""
     names = {name for ladders in LADDERS[target].values() for name in ladders}
-    return frozenset(name for name in names if _no_effect(tried, name))
+    inside = {name for item in tried for name, _ in item.schedule.settings() if name.rpartition(".")[2] in names}
+    return frozenset(name for name in inside if _no_effect(tried, name))
 
 
 def _no_effect(tried: list[Tried], name: str) -> bool:
-    groups: dict[tuple[str, tuple[tuple[str, int], ...]], list[float]] = {}
+    groups: dict[tuple[tuple[str, ...], tuple[tuple[str, int], ...]], list[float]] = {}
+    # `items` follows from the others, so it does not count as a difference.
+    follows = name.rpartition(".")[0] + "." * ("." in name) + "items"
     for item in tried:
-        params = dict(item.schedule.params)
-        if item.ms is None or name not in params:
+        settings = item.schedule.settings()
+        if item.ms is None or name not in dict(settings):
             continue
-        # `items` follows from the others, so it does not count as a difference.
-        rest = tuple((key, value) for key, value in item.schedule.params if key not in (name, "items"))
-        groups.setdefault((item.schedule.form, rest), []).append(item.ms)
+        rest = tuple((key, value) for key, value in settings if key not in (name, follows))
+        groups.setdefault((item.schedule.forms(), rest), []).append(item.ms)
     pairs = [times for times in groups.values() if len(times) > 1]
     return sum(len(times) - 1 for times in pairs) >= 2 and all(max(t) <= (1 + NO_EFFECT) * min(t) for t in pairs)
 

@@ -23,7 +23,7 @@ BLOCK = 64
 
 
 def emit_cols(nest: Nest, schedule: Schedule) -> Unit:
-    unit = Unit("cols", "cpu")
+    unit = Unit(nest.prefix + "cols", "cpu")
     tile = schedule["tile"]
     plan = plan_passes(nest)
     sizes = [unit.size(nest.size(axes)) for axes in (nest.outer, nest.reduced, nest.inner)]

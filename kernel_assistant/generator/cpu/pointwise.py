@@ -13,7 +13,7 @@ SHORT = 32
 
 
 def emit_pointwise(nest: Nest, schedule: Schedule) -> Unit:
-    unit = Unit("pointwise", "cpu")
+    unit = Unit(nest.prefix + "pointwise", "cpu")
     size = nest.size(nest.inner)
     flat = isinstance(size, int) and size < SHORT and bool(nest.outer)
     inner = [*nest.outer, *nest.inner] if flat else nest.inner

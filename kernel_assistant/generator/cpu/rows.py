@@ -24,7 +24,7 @@ STACK = 262144
 
 
 def emit_rows(nest: Nest, schedule: Schedule) -> Unit:
-    unit = Unit("rows", "cpu")
+    unit = Unit(nest.prefix + "rows", "cpu")
     plan = plan_passes(nest, costly if schedule.form == "rows/keep" else nothing)
     unit.add(f"const int64_t O = {unit.size(nest.size(nest.outer))}, R = {unit.size(nest.size(nest.reduced))};")
     parallel(unit, "O * R")

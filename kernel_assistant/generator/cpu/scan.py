@@ -51,7 +51,7 @@ def carry_type(scan: Scan) -> str:
 
 
 def emit_scan_rows(nest: Nest, schedule: Schedule) -> Unit:
-    unit = Unit("scan_rows", "cpu")
+    unit = Unit(nest.prefix + "scan_rows", "cpu")
     plan, tile = plan_passes(nest), schedule["tile"]
     unit.add(f"const int64_t O = {unit.size(nest.size(nest.outer))}, R = {unit.size(nest.size(nest.reduced))};")
     parallel(unit, "O * R")
@@ -111,7 +111,7 @@ def _tile_loop(body: Body, at: str) -> Body:
 
 
 def emit_scan_cols(nest: Nest, schedule: Schedule) -> Unit:
-    unit = Unit("scan_cols", "cpu")
+    unit = Unit(nest.prefix + "scan_cols", "cpu")
     plan, tile = plan_passes(nest), schedule["tile"]
     if len(plan.passes) > 1 or plan.stores:
         raise Unsupported("a scan of columns after a reduction")

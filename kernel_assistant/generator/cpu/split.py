@@ -25,7 +25,7 @@ SCRATCH = {"double": "f64", "float": "f32", "int64_t": "i64", "bool": "b1"}
 
 
 def emit_split(nest: Nest, schedule: Schedule) -> tuple[Unit, tuple[BufferSpec, ...]]:
-    unit = Unit("split_rows", "cpu")
+    unit = Unit(nest.prefix + "split_rows", "cpu")
     plan = plan_passes(nest)
     chunk, rows, width = schedule["chunk"], nest.size(nest.outer), nest.size(nest.reduced)
     unit.add(f"const int64_t O = {unit.size(rows)}, R = {unit.size(width)};")

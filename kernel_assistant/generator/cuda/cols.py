@@ -25,7 +25,7 @@ def column_layout(nest: Nest, schedule: Schedule) -> Layout:
 
 
 def emit_cols(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
-    unit = Unit("cols", "cuda")
+    unit = Unit(nest.prefix + "cols", "cuda")
     in_registers = schedule.form == "cols/reg"
     plan = plan_passes(nest, is_kept if in_registers else nothing)
     layout = column_layout(nest, schedule)

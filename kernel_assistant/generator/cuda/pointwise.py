@@ -16,7 +16,7 @@ TINY = 8
 
 
 def emit_pointwise(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
-    unit = Unit("pointwise", "cuda")
+    unit = Unit(nest.prefix + "pointwise", "cuda")
     block, vec, unroll = schedule["block"], schedule["vec"], schedule["unroll"]
     size = nest.size(nest.inner)
     if isinstance(size, int) and size < TINY and nest.outer:

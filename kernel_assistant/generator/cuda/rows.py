@@ -46,7 +46,7 @@ class Row:
 
 
 def emit_rows(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
-    unit = Unit("rows", "cuda")
+    unit = Unit(nest.prefix + "rows", "cuda")
     form, block, cluster = schedule.form, schedule["block"], dict(schedule.params).get("cluster", 1)
     layout = make_layout(nest, nest.reduced, nest.outer, schedule["vec"], schedule["hint"], shiftable=True)
     row = Row(schedule, layout, 32 if form == "rows/warp" else block, cluster, schedule["vec"])

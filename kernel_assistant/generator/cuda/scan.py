@@ -26,7 +26,7 @@ def neutral(scan: Scan) -> int:
 
 
 def emit_scan_rows(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
-    unit = Unit("scan_rows", "cuda")
+    unit = Unit(nest.prefix + "scan_rows", "cuda")
     block, vec, items = schedule["block"], schedule["vec"], schedule["items"]
     if block * items > 1024:
         raise Unsupported("a tile of a scan has at most 1024 vectors")
@@ -115,7 +115,7 @@ def _sweep(unit: Unit, index: str, items: int, step: int) -> None:
 
 
 def emit_scan_cols(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
-    unit = Unit("scan_cols", "cuda")
+    unit = Unit(nest.prefix + "scan_cols", "cuda")
     block, unroll, reverse = schedule["block"], schedule["unroll"], direction(nest)
     plan = plan_passes(nest)
     if len(plan.passes) > 1 or plan.stores:

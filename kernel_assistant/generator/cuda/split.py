@@ -65,7 +65,7 @@ class _RowParts:
     def launch_pass(self, number: int) -> None:
         part = self.plan.passes[number]
         self.scope += part.scope
-        unit = Unit(f"rows_part{number}", "cuda")
+        unit = Unit(self.nest.prefix + f"rows_part{number}", "cuda")
         step = self.block * self.vec
         # Every other launch runs backwards: it begins with what the one before has left in the L2 cache.
         unit.add("const int64_t block = " + ("gridDim.x - 1 - blockIdx.x;" if number % 2 else "blockIdx.x;"))
@@ -141,7 +141,7 @@ class _RowParts:
 
     def launch_end(self) -> None:
         """Outputs that do not vary along R."""
-        unit = Unit("rows_end", "cuda")
+        unit = Unit(self.nest.prefix + "rows_end", "cuda")
         unit.add_if_used("o", "const int64_t o = blockIdx.x;")
         body = self._begin(unit)
         write_scope(body, self.plan.scope)
@@ -187,7 +187,7 @@ class _ColumnParts:
     def launch_pass(self, number: int) -> None:
         part = self.plan.passes[number]
         self.scope += part.scope
-        unit = Unit(f"cols_part{number}", "cuda")
+        unit = Unit(self.nest.prefix + f"cols_part{number}", "cuda")
         body = self._begin(unit, f"(blockIdx.x / {self.parts})")
         unit.add(f"const int64_t share = (R + {self.parts - 1}) / {self.parts};")
         unit.add(f"const int64_t begin = blockIdx.x % {self.parts} * share, end = ka_min(R, begin + share);")
@@ -236,7 +236,7 @@ class _ColumnParts:
             body.names[id(reduce)] = f"past_r{number}[k]"
 
     def launch_end(self) -> None:
-        unit = Unit("cols_end", "cuda")
+        unit = Unit(self.nest.prefix + "cols_end", "cuda")
         body = self._begin(unit, "blockIdx.x")
         self.columns.scope(body, self.plan.scope)
         self.columns.store_outside(body, self.plan)

@@ -63,3 +63,23 @@ template <class T> KA_FN T ka_nan_to_num(T x, T nan, T high, T low) {
   return x != x ? nan : (x == T(INFINITY) ? high : (x == T(-INFINITY) ? low : x));
 }
 template <class T> KA_FN T ka_frac(T x) { return x - ka_trunc(x); }
+template <class T> KA_FN T ka_huber(T x, T delta) {
+  const T z = ka_abs(x);
+  return z < delta ? T(0.5) * z * z : delta * (z - T(0.5) * delta);
+}
+template <class T> KA_FN T ka_smooth_l1(T x, T beta) {
+  const T z = ka_abs(x);
+  return z < beta ? T(0.5) * z * z / beta : z - T(0.5) * beta;
+}
+template <class T> KA_FN T ka_xlogy(T x, T y) { return y != y ? y : (x == T(0) ? T(0) : x * ka_log(y)); }
+// The logarithms are at least -100, as in PyTorch.
+template <class T> KA_FN T ka_cross_entropy(T x, T y) {
+  return (y - T(1)) * ka_max(ka_log1p(-x), T(-100)) - y * ka_max(ka_log(x), T(-100));
+}
+// Value and position in one number: the largest key has the largest value, a NaN above all, and the first position.
+KA_FN int64_t ka_key(int64_t x, int64_t at) { return x * 4294967296 + (4294967295 - at); }
+KA_FN int64_t ka_key(float x, int64_t at) {
+  const int32_t bits = ka_as_int(x + 0.0f);
+  return ka_key((int64_t)(x != x ? INT32_MAX : bits ^ ((bits >> 31) & INT32_MAX)), at);
+}
+KA_FN int64_t ka_key_place(int64_t key) { return 4294967295 - (key & 4294967295); }

@@ -1,0 +1,33 @@
+"""The families of nests, and the check that a graph is one."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.nest import Nest, build_nest
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.graph import DTYPE_BYTES
+
+
+class Family(str, Enum):
+    pointwise = "pointwise"
+    rows = "rows"
+    cols = "cols"
+    scan = "scan"
+    parts = "parts"
+    window = "window"
+
+
+def checked_nest(graph: OpGraph, target: str) -> Nest:
+    """The loops of a graph. Raises Unsupported."""
+    if target not in ("cpu", "cuda"):
+        raise Unsupported(f"target {target!r}")
+    for value in graph.inputs:
+        if not (value.name[:1] in "xpb" and value.name[1:].isdigit()):
+            raise Unsupported(f"input name {value.name!r}")
+        if value.spec.dtype not in DTYPE_BYTES:
+            raise Unsupported(f"dtype {value.spec.dtype}")
+    if not graph.outputs:
+        raise Unsupported("no outputs")
+    return build_nest(graph)

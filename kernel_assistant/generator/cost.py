@@ -1,0 +1,46 @@
+"""What a part costs, roughly: enough to choose between cuts and to say which part to tune first."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cpu.common import costly
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.sizes import parse_size, size_value
+from kernel_assistant.records import OpGraph, TensorSpec
+from kernel_assistant.records.graph import DTYPE_BYTES
+
+#: Per target: bytes and simple operations a second, seconds of one launch. Orders of magnitude of an H200 and of a
+#: processor with some cores; only their ratios matter.
+RATES = {"cuda": (4e12, 2e13, 3e-6), "cpu": (2e10, 2e10, 2e-6)}
+#: A function or a division counts as so many simple operations.
+COSTLY = 16
+
+
+def elements(spec: TensorSpec, dims: dict[str, int]) -> int:
+    count = 1
+    for size in spec.shape:
+        count *= size_value(parse_size(size), dims)
+    return count
+
+
+def moved_bytes(graph: OpGraph) -> int:
+    """Bytes of all inputs and outputs at the base sizes."""
+    specs = [value.spec for value in graph.inputs] + [graph.spec(name) for name in graph.outputs]
+    return sum(elements(spec, graph.dims) * DTYPE_BYTES[spec.dtype] for spec in specs)
+
+
+def part_seconds(graph: OpGraph, nest: Nest | None, target: str) -> float:
+    """Memory or computation, whichever takes longer, and a launch. `nest` is None for a library's part."""
+    memory, compute, launch = RATES[target]
+    work = 0 if nest is None else _operations(nest, graph.dims)
+    return max(moved_bytes(graph) / memory, work / compute) + launch
+
+
+def _operations(nest: Nest, dims: dict[str, int]) -> int:
+    """Every expression counts as often as the loops around it run, so what a loop repeats is paid for again."""
+    around = size_value(nest.size([*nest.outer, *nest.inner]), dims)
+    along = size_value(nest.size(nest.reduced), dims)
+    total = 0
+    for expr in nest.program.exprs:
+        runs = around * (along if id(expr) in nest.varies else 1)
+        total += runs * (COSTLY if costly(expr) else 1)
+    return total

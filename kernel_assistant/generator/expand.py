@@ -1,0 +1,183 @@
+"""Composite operators as several nodes, so that a graph can be cut inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand
+
+HALF = ("bf16", "f16")
+
+
+def expand(graph: OpGraph) -> OpGraph:
+    """The same graph without the operators of `EXPANSIONS`; the graph itself where it has none."""
+    if not any(_name(node) in EXPANSIONS for node in graph.nodes):
+        return graph
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        expansion = EXPANSIONS.get(_name(node))
+        nodes += [node] if expansion is None else expansion(_Writer(graph, node))
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
+
+
+def in_steps(graph: OpGraph, dim: int) -> OpGraph:
+    """The same graph with every sum or mean over all dimensions as two: over `dim`, then over the rest.
+
+    So the first one can be part of what computes its argument row by row, and only one value a row is written.
+    """
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes += _two_steps(_Writer(graph, node), dim) or [node]
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
+
+
+def _two_steps(writer: _Writer, dim: int) -> list[Node]:
+    """Empty where the node is no reduction of a matrix or more to one number."""
+    node, name = writer.node, _name(writer.node)
+    at = REDUCTION_AT.get(name)
+    if node.spec.shape or (at is None and (name not in ("sum", "mean") or len(node.args) != 1 or node.kwargs)):
+        return []
+    tensors = node.args[: 1 if at is None else 2]
+    shapes = {writer.spec(operand).shape for operand in tensors}
+    shape = shapes.pop()
+    if shapes or len(shape) <= max(dim, 1):
+        return []
+    values, reduction = node.args[0], name
+    if at is not None:
+        chosen = writer.argument(at, "reduction", 1)
+        reduction = "mean" if chosen == 1 else "sum"
+        kwargs = {key: operand for key, operand in node.kwargs.items() if key != "reduction"}
+        args = [*node.args[:at], *[None] * (at - len(node.args)), 0, *node.args[at + 1 :]]
+        values = writer.add(node.op, *args, shape=shape, **kwargs)
+    rest = tuple(size for place, size in enumerate(shape) if place != dim % len(shape))
+    rows = writer.add("sum.dim_IntList", values, [dim], shape=rest)
+    if reduction == "sum":
+        return writer.end("sum", rows)
+    total = writer.add("sum", rows, shape=())
+    return writer.end("div.Tensor", total, "*".join(f"({size})" for size in shape))
+
+
+#: Elementwise losses: where their argument `reduction` is.
+REDUCTION_AT = {
+    **dict.fromkeys("mse_loss l1_loss huber_loss smooth_l1_loss kl_div soft_margin_loss".split(), 2),
+    "binary_cross_entropy": 3,
+    "binary_cross_entropy_with_logits": 4,
+    "poisson_nll_loss": 5,
+}
+
+
+def _name(node: Node) -> str:
+    return node.op.partition(".")[0]
+
+
+class _Writer:
+    """Nodes in the place of one. Values between them are fp32 where the result is of a half type."""
+
+    def __init__(self, graph: OpGraph, node: Node) -> None:
+        self.graph, self.node = graph, node
+        self.nodes: list[Node] = []
+        self.dtype = "f32" if node.spec.dtype in HALF else node.spec.dtype
+
+    def argument(self, position: int, name: str, default: Operand = None) -> Operand:
+        return self.node.args[position] if position < len(self.node.args) else self.node.kwargs.get(name, default)
+
+    def spec(self, operand: Operand) -> TensorSpec:
+        """Spec of an argument of the node."""
+        if not isinstance(operand, str) or not operand.startswith("%"):
+            raise Unsupported(f"{self.node.op} wants a tensor, got {operand!r}")
+        return self.graph.spec(operand[1:])
+
+    def add(self, op: str, *args: Operand, shape: tuple[str, ...], **kwargs: Operand) -> str:
+        name = f"{self.node.name}_{len(self.nodes)}"
+        spec = TensorSpec(dtype=self.dtype, shape=shape)
+        self.nodes.append(Node(name=name, op=op, args=args, kwargs=kwargs, spec=spec))
+        return f"%{name}"
+
+    def end(self, op: str, *args: Operand) -> list[Node]:
+        """The last node, which has the name and the result of the one that is replaced."""
+        return [*self.nodes, Node(name=self.node.name, op=op, args=args, spec=self.node.spec)]
+
+    def reduced(self, rows: str, reduction: Operand) -> list[Node]:
+        """`rows` itself (0), its mean (1) or sum (2)."""
+        if reduction == 0:
+            return self.end("alias", rows)
+        return self.end("mean" if reduction == 1 else "sum", rows)
+
+
+def _class_loss(writer: _Writer, smoothing: float, logarithms: bool) -> list[Node]:
+    """nll_loss and cross_entropy_loss: (scores, target, weight, reduction, ignore_index)."""
+    scores, target = writer.node.args[:2]
+    weight, reduction = writer.argument(2, "weight"), writer.argument(3, "reduction", 1)
+    ignored = writer.argument(4, "ignore_index", -100)
+    shape = writer.spec(scores).shape
+    rest = (shape[0], *shape[2:]) if len(shape) > 1 else ()
+    rows = writer.add("ka_class_loss", scores, target, weight, ignored, smoothing, logarithms, shape=rest)
+    if reduction == 0:
+        return writer.reduced(rows, 0)
+    if writer.spec(target).dtype[0] == "f":
+        # Probabilities: the mean is over the rows, whatever they weigh.
+        return writer.reduced(rows, reduction)
+    if reduction == 2:
+        return writer.end("sum", rows)
+    counts = writer.add("ka_class_weight", target, weight, ignored, shape=rest)
+    total, below = writer.add("sum", rows, shape=()), writer.add("sum", counts, shape=())
+    return writer.end("div.Tensor", total, below)
+
+
+def _cross_entropy(writer: _Writer) -> list[Node]:
+    smoothing = writer.argument(5, "label_smoothing", 0.0)
+    return _class_loss(writer, float(str(smoothing)), False)
+
+
+def _nll(writer: _Writer) -> list[Node]:
+    return _class_loss(writer, 0.0, True)
+
+
+def _triplet(writer: _Writer) -> list[Node]:
+    anchor, positive, negative = writer.node.args[:3]
+    margin, power = writer.argument(3, "margin", 1.0), writer.argument(4, "p", 2.0)
+    eps = writer.argument(5, "eps", 1e-6)
+    specs = [writer.spec(operand).shape for operand in (anchor, positive, negative)]
+    rest = max(specs, key=len)[:-1]
+    if len({len(shape) for shape in specs}) > 1:
+        raise Unsupported(f"{writer.node.op} of tensors of different rank")
+
+    def distance(left: Operand, right: Operand) -> str:
+        return writer.add("pairwise_distance", left, right, power, eps, shape=rest)
+
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if writer.argument(6, "swap", False):
+        far = writer.add("minimum", far, distance(positive, negative), shape=rest)
+    apart = writer.add("sub.Tensor", near, far, shape=rest)
+    missed = writer.add("clamp_min", writer.add("add.Tensor", apart, margin, shape=rest), 0, shape=rest)
+    return writer.reduced(missed, writer.argument(7, "reduction", 1))
+
+
+def _cosine_embedding(writer: _Writer) -> list[Node]:
+    left, right, target = writer.node.args[:3]
+    shape = writer.spec(left).shape
+    if writer.spec(right).shape != shape or writer.spec(target).shape != shape[:-1]:
+        raise Unsupported(f"{writer.node.op} of tensors of different shapes")
+    rest = shape[:-1]
+
+    def dot(one: Operand, other: Operand) -> str:
+        return writer.add("sum.dim_IntList", writer.add("mul.Tensor", one, other, shape=shape), [-1], shape=rest)
+
+    squares = [writer.add("add.Tensor", dot(side, side), 1e-12, shape=rest) for side in (left, right)]
+    length = writer.add("sqrt", writer.add("mul.Tensor", *squares, shape=rest), shape=rest)
+    cosine = writer.add("div.Tensor", dot(left, right), length, shape=rest)
+    alike = writer.add("rsub.Scalar", cosine, 1, shape=rest)
+    margin = writer.argument(3, "margin", 0.0)
+    unlike = writer.add("clamp_min", writer.add("sub.Tensor", cosine, margin, shape=rest), 0, shape=rest)
+    rows = writer.add("ka_by_sign", alike, unlike, target, shape=rest)
+    return writer.reduced(rows, writer.argument(4, "reduction", 1))
+
+
+EXPANSIONS: dict[str, Callable[[_Writer], list[Node]]] = {
+    "cross_entropy_loss": _cross_entropy,
+    **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll),
+    "triplet_margin_loss": _triplet,
+    "cosine_embedding_loss": _cosine_embedding,
+}

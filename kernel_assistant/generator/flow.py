@@ -1,0 +1,242 @@
+"""Which node reads which, the order in which nodes are put into parts, and the sub-graph of an interval of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.cost import elements
+from kernel_assistant.generator.lower import IGNORED
+from kernel_assistant.generator.sizes import parse_size, product, size_value
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand, Value, references
+
+#: Operators that only give the elements of a contiguous tensor another shape.
+RESHAPES = frozenset(
+    "view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as alias detach contiguous clone "
+    "dropout feature_dropout lift_fresh_copy identity".split()
+)
+#: Operators that cost nothing inside a loop: every part that reads them has its own.
+FREE = RESHAPES | frozenset(
+    "expand expand_as broadcast_to transpose t swapaxes permute slice narrow select flip split split_with_sizes chunk "
+    "unsafe_split unsafe_chunk broadcast_tensors arange full full_like ones ones_like zeros zeros_like "
+    "scalar_tensor".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Nodes that are never apart: one, or one with the `getitem`s of its results, or a group for a library."""
+
+    nodes: tuple[str, ...]
+    library: bool = False
+
+
+def operator(node: Node) -> str:
+    return node.op.partition(".")[0]
+
+
+class Flow:
+    """An expanded graph, ready to be cut. `same` maps reshapes to the values whose elements they have."""
+
+    def __init__(self, graph: OpGraph, groups: tuple[tuple[str, ...], ...]) -> None:
+        self.graph = _with_copies(graph)
+        self.nodes = {node.name: node for node in self.graph.nodes if operator(node) not in IGNORED}
+        self.place = {name: number for number, name in enumerate(self.nodes)}
+        self.given = {value.name: value for value in self.graph.inputs}
+        self.specs = {name: node.spec for name, node in self.nodes.items()}
+        self.specs |= {name: value.spec for name, value in self.given.items()}
+        in_groups = {name for group in groups for name in group}
+        self.free = {name for name, node in self.nodes.items() if self._is_free(node) and name not in in_groups}
+        self.same: dict[str, str] = {}
+        wanted = self._outputs()
+        self.unit_of: dict[str, Unit] = {}
+        for group in groups:
+            unit = Unit(tuple(sorted(group, key=self.place.__getitem__)), library=True)
+            self.unit_of.update((name, unit) for name in group)
+        self._find_units()
+        self.units: list[Unit] = []
+        self._order(wanted)
+        self._find_readers(wanted)
+
+    def _is_free(self, node: Node) -> bool:
+        name = operator(node)
+        if name == "getitem":
+            source = self.nodes.get(str(node.args[0])[1:])
+            return source is not None and operator(source) in FREE
+        return name in FREE and not node.name.endswith(COPY)
+
+    def _outputs(self) -> list[str]:
+        """Values that must be computed for the graph's outputs; an output that reshapes one needs nothing else."""
+        wanted: list[str] = []
+        for name in self.graph.outputs:
+            root = self.reshaped(name)
+            if root != name and root in self.nodes and root not in self.graph.outputs and root not in wanted:
+                self.same[name] = root
+                wanted.append(root)
+            else:
+                wanted.append(name)
+        return wanted
+
+    def _find_units(self) -> None:
+        results: dict[str, list[str]] = {}
+        for name, node in self.nodes.items():
+            if operator(node) == "getitem" and name not in self.free:
+                results.setdefault(str(node.args[0])[1:], []).append(name)
+        for name in self.nodes:
+            if name not in self.unit_of:
+                unit = Unit((name, *results.get(name, ())))
+                self.unit_of.update((item, unit) for item in unit.nodes)
+
+    def roots(self, name: str) -> list[str]:
+        """The written values (and inputs) that stand behind `name`."""
+        if name not in self.free:
+            return [name]
+        return [root for item in references(self.nodes[name]) for root in self.roots(item)]
+
+    def _order(self, wanted: list[str]) -> None:
+        """Depth first from the outputs, so that neighbours belong together."""
+        done: set[Unit] = set()
+        stack: list[tuple[Unit, bool]] = [(self.unit_of[name], False) for name in reversed(wanted)]
+        while stack:
+            unit, ready = stack.pop()
+            if unit in done:
+                continue
+            if ready:
+                done.add(unit)
+                self.units.append(unit)
+                continue
+            stack.append((unit, True))
+            read = dict.fromkeys(root for name in unit.nodes for root in self._read(name))
+            stack += [(self.unit_of[root], False) for root in reversed(read) if root in self.nodes]
+
+    def _read(self, name: str) -> list[str]:
+        """Written values that a node reads, those of its own unit left out."""
+        own = self.unit_of[name].nodes
+        return [root for item in references(self.nodes[name]) for root in self.roots(item) if root not in own]
+
+    def _find_readers(self, wanted: list[str]) -> None:
+        """For each value the last unit that reads it; graph outputs are read behind the end."""
+        self.last_reader: dict[str, int] = {}
+        self.number = {unit: number for number, unit in enumerate(self.units)}
+        for number, unit in enumerate(self.units):
+            self.last_reader.update((root, number) for name in unit.nodes for root in self._read(name))
+        self.last_reader.update((name, len(self.units)) for name in wanted)
+
+    def part(self, begin: int, end: int) -> tuple[OpGraph, tuple[str, ...], tuple[str, ...]]:
+        """The units [begin, end) as a graph, with the names of its inputs and outputs in the whole graph."""
+        own = {name for unit in self.units[begin:end] for name in unit.nodes}
+        taken: dict[str, Node] = {}
+        outside: dict[str, str] = {}
+        for name in sorted(own, key=self.place.__getitem__):
+            self._take(name, own, taken, outside)
+        outputs = tuple(name for name in taken if name in own and self.last_reader.get(name, -1) >= end)
+        nodes = tuple(
+            _renamed(node, outside) for _, node in sorted(taken.items(), key=lambda item: self.place[item[0]])
+        )
+        inputs = tuple(
+            Value(name=inside, spec=self.layout(name), kind=self._kind(name, inside), path=self._path(name, inside))
+            for name, inside in outside.items()
+        )
+        specs = {name: self.layout(name) for name in outputs if name not in self.graph.outputs}
+        nodes = tuple(
+            Node(name=node.name, op=node.op, args=node.args, kwargs=node.kwargs, spec=specs.get(node.name, node.spec))
+            for node in nodes
+        )
+        graph = OpGraph(dims=self.graph.dims, inputs=inputs, nodes=nodes, outputs=outputs)
+        return graph, tuple(outside), outputs
+
+    def _take(self, name: str, own: set[str], taken: dict[str, Node], outside: dict[str, str]) -> None:
+        """Note a node, the free ones that it reads, and what comes from elsewhere."""
+        for item in references(self.nodes[name]):
+            if item in taken or item in outside or item in own:
+                continue
+            root = self.reshaped(item)
+            if item in self.free and (root == item or root in own):
+                self._take(item, own, taken, outside)
+            elif item in self.given and self.given[item].kind != "input":
+                outside[item] = item
+            else:
+                if root != item:
+                    self.same[item] = root
+                outside[item] = f"x{sum(inside.startswith('x') for inside in outside.values())}"
+        taken[name] = self.nodes[name]
+
+    def _kind(self, name: str, inside: str) -> str:
+        return self.given[name].kind if name == inside and name in self.given else "input"
+
+    def _path(self, name: str, inside: str) -> str:
+        return self.given[name].path if name == inside and name in self.given else ""
+
+    def reshaped(self, name: str) -> str:
+        """The written value or input of which `name` is a reshape with the same elements in the same order."""
+        root = name
+        while root in self.free and operator(self.nodes[root]) in RESHAPES and not self._trains(root):
+            root = str(self.nodes[root].args[0])[1:]
+        if root in self.free or not _alike(self.specs[root], self.specs[name]):
+            return name
+        return root if self._plain(root) and self._plain(name) else name
+
+    def _trains(self, name: str) -> bool:
+        return "dropout" in self.nodes[name].op and len(self.nodes[name].args) > 2 and bool(self.nodes[name].args[2])
+
+    def _plain(self, name: str) -> bool:
+        return self.layout(name).strides is None
+
+    def layout(self, name: str) -> TensorSpec:
+        """How a value lies in memory: inputs and outputs as given, others dense, in the order that PyTorch chose."""
+        spec = self.specs[name]
+        if spec.strides is None or name in self.given or name in self.graph.outputs:
+            return spec
+        if _dense(spec, self.graph.dims):
+            return spec
+        return TensorSpec(dtype=spec.dtype, shape=spec.shape)
+
+
+def _alike(one: TensorSpec, other: TensorSpec) -> bool:
+    """Whether two tensors have elements of the same type, and as many."""
+    sizes = [product([parse_size(size) for size in spec.shape]) for spec in (one, other)]
+    return one.dtype == other.dtype and sizes[0] == sizes[1]
+
+
+#: Ends the names of nodes that copy a value because the graph returns it twice, or returns an input.
+COPY = "_copy"
+
+
+def _with_copies(graph: OpGraph) -> OpGraph:
+    given = {value.name for value in graph.inputs}
+    nodes, outputs = list(graph.nodes), []
+    for number, name in enumerate(graph.outputs):
+        if name in given or name in outputs:
+            spec = graph.spec(name)
+            nodes.append(Node(name=f"{name}_{number}{COPY}", op="clone", args=(f"%{name}",), spec=spec))
+            name = nodes[-1].name
+        outputs.append(name)
+    if tuple(outputs) == graph.outputs:
+        return graph
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=tuple(outputs))
+
+
+def _renamed(node: Node, names: dict[str, str]) -> Node:
+    def operand(item: Operand) -> Operand:
+        if isinstance(item, list):
+            return [operand(one) for one in item]  # type: ignore[misc]
+        if isinstance(item, str) and item.startswith("%"):
+            return f"%{names.get(item[1:], item[1:])}"
+        return item
+
+    kwargs = {key: operand(item) for key, item in node.kwargs.items()}
+    return Node(
+        name=node.name, op=node.op, args=tuple(operand(item) for item in node.args), kwargs=kwargs, spec=node.spec
+    )
+
+
+def _dense(spec: TensorSpec, dims: dict[str, int]) -> bool:
+    """Whether the strides are those of a contiguous tensor with its dimensions in another order."""
+    sizes = [size_value(parse_size(size), dims) for size in spec.shape]
+    steps = [size_value(parse_size(stride), dims) for stride in spec.strides or ()]
+    expected = 1
+    for step, size in sorted(pair for pair in zip(steps, sizes, strict=True) if pair[1] != 1):
+        if step != expected:
+            return False
+        expected *= size
+    return expected == max(elements(spec, dims), 1)

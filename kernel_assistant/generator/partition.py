@@ -1,0 +1,141 @@
+"""A graph as parts in order: each one nest, or one group of nodes for a library. What a cut costs is in `cost.py`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kernel_assistant.generator.cost import part_seconds
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expand import expand, in_steps
+from kernel_assistant.generator.flow import Flow
+from kernel_assistant.generator.graph_text import read_graph, write_graph
+from kernel_assistant.generator.calls import library_nodes
+from kernel_assistant.generator.checked import checked_nest
+from kernel_assistant.records import OpGraph
+
+#: An interval that grew this often without becoming a nest again is given up.
+PATIENCE = 4
+#: Most nodes of one part.
+LONGEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sub-graph: values from elsewhere are its inputs x0…, parameters keep their names.
+
+    `inputs`, `outputs`: names in the whole graph, in the order of `graph.inputs` and `graph.outputs`. `kind`: "kernel"
+    or "library". `seconds`: a rough estimate, to compare parts of one graph.
+    """
+
+    graph: OpGraph
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kind: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Parts in the order in which they run. `same`: other names of values that are reshapes of them. `outputs`: the
+    graph's outputs; copies where it returns an input, or a value twice."""
+
+    parts: tuple[Part, ...]
+    same: dict[str, str]
+    outputs: tuple[str, ...]
+
+
+def is_one_nest(graph: OpGraph, target: str) -> bool:
+    """Whether the graph is written as a single nest, without parts."""
+    if library_nodes(expand(graph), target):
+        return False
+    try:
+        checked_nest(graph, target)
+    except Unsupported:
+        return False
+    return True
+
+
+def partition(graph: OpGraph, target: str) -> Partition:
+    """Raises Unsupported where some node fits no part."""
+    if is_one_nest(graph, target):
+        whole = Part(graph, tuple(value.name for value in graph.inputs), graph.outputs, "kernel")
+        return Partition((whole,), {}, graph.outputs)
+    return cut(graph, target)
+
+
+def cut(graph: OpGraph, target: str) -> Partition:
+    """The parts of a graph that is not one nest."""
+    found = _cut_text(tuple(write_graph(graph)), target)
+    if isinstance(found, str):
+        raise Unsupported(found)
+    return found
+
+
+@lru_cache(maxsize=16)
+def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
+    graph = expand(read_graph(list(lines)))
+    variants = dict.fromkeys(
+        tuple(write_graph(variant)) for variant in (graph, in_steps(graph, 1), in_steps(graph, -1))
+    )
+    found: list[Partition] = []
+    reason = ""
+    for variant in variants:
+        try:
+            found.append(_cut_expanded(read_graph(list(variant)), target))
+        except Unsupported as error:
+            reason = reason or str(error)
+    return min(found, key=lambda item: sum(part.seconds for part in item.parts)) if found else reason
+
+
+def _cut_expanded(graph: OpGraph, target: str) -> Partition:
+    flow = Flow(graph, library_nodes(graph, target))
+    return Partition(tuple(_cheapest(flow, target)), flow.same, flow.graph.outputs)
+
+
+def _cheapest(flow: Flow, target: str) -> list[Part]:
+    """The cheapest intervals of the order, by dynamic programming over where the last one begins."""
+    count = len(flow.units)
+    best = [0.0, *[math.inf] * count]
+    last: list[Part | None] = [None] * (count + 1)
+    begins = [0] * (count + 1)
+    reasons: dict[int, str] = {}
+    for begin in range(count):
+        if best[begin] == math.inf:
+            continue
+        failed = 0
+        for end in range(begin + 1, min(begin + LONGEST, count) + 1):
+            try:
+                part = _part(flow, begin, end, target)
+            except Unsupported as error:
+                reasons.setdefault(begin, str(error))
+                failed += 1
+                if failed == PATIENCE:
+                    break
+                continue
+            failed = 0
+            if best[begin] + part.seconds < best[end]:
+                best[end], last[end], begins[end] = best[begin] + part.seconds, part, begin
+            if part.kind == "library":
+                break
+    if best[count] == math.inf:
+        stuck = max(end for end in range(count + 1) if best[end] < math.inf)
+        raise Unsupported(reasons[stuck])
+    parts: list[Part] = []
+    while count:
+        found = last[count]
+        assert found is not None
+        parts.append(found)
+        count = begins[count]
+    return parts[::-1]
+
+
+def _part(flow: Flow, begin: int, end: int, target: str) -> Part:
+    """The units [begin, end) as a part. Raises Unsupported where they are not one."""
+    library = any(unit.library for unit in flow.units[begin:end])
+    if library and end - begin > 1:
+        raise Unsupported("a library call and other nodes")
+    graph, inputs, outputs = flow.part(begin, end)
+    nest = None if library else checked_nest(graph, target)
+    return Part(graph, inputs, outputs, "library" if library else "kernel", part_seconds(graph, nest, target))
