@@ -54,13 +54,14 @@ class AppliedClass:
         return dict(self.provenance["guard"])
 
     def changed(self) -> list[str]:
-        """Files of the class that are not as they were written, missing ones included."""
-        missing = [
-            name
-            for name in self.manifest.files
-            if name.startswith(f"{self.class_name}/") and not (self.package / name).is_file()
-        ]
-        return changed_files(self.package, self.manifest, self.class_name) + missing
+        """Files of the class and the loader that are not as they were written, missing ones included."""
+        served = self.manifest.edits if isinstance(self.manifest, Manifest) else self.manifest.classes
+        others = {name for name in served if name != self.class_name}
+        changed = [*changed_files(self.package, self.manifest), *self._missing()]
+        return [name for name in changed if name.partition("/")[0] not in others]
+
+    def _missing(self) -> list[str]:
+        return [name for name in self.manifest.files if not (self.package / name).is_file()]
 
 
 def find_applied(paths: Iterable[Path]) -> list[AppliedClass]:

@@ -1,0 +1,140 @@
+"""What `check` says of one applied class, and what follows for the exit code."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from kernel_assistant.errors import (
+    EXIT_GATE,
+    EXIT_INTERNAL,
+    EXIT_MISSING,
+    EXIT_OK,
+    EXIT_USAGE,
+    KernelAssistantError,
+    StoreError,
+    boundary,
+)
+from kernel_assistant.records import Timing, decode, encode
+from kernel_assistant.records.codec import Record
+from kernel_assistant.records.evaluation import measurably_slower
+from kernel_assistant.session.applied_timing import AppliedRow
+
+SCHEMA = "kernel-assistant/check/1"
+CHECK_FILE = "check.json"
+
+
+class CheckStatus(str, Enum):
+    """See docs/check.md. Every one but `ok` and `cannot_run` is a gate that is not met."""
+
+    ok = "ok"
+    slower = "slower"
+    wrong = "wrong"
+    cannot_build = "cannot_build"
+    stale = "stale"
+    no_binary = "no_binary"
+    cannot_run = "cannot_run"
+
+
+class Recorded(Record, frozen=True, kw_only=True):
+    """The day the kernels were applied: device, versions, date, speed-up of the edited file (None if not timed)."""
+
+    device: str = ""
+    versions: dict[str, str] = {}
+    date: str = ""
+    speedup: float | None = None
+    timing: Timing | None = None
+
+
+class ClassCheck(Record, frozen=True, kw_only=True):
+    """One class. `exit_code` is that of the failure behind `cannot_run`; `applied` compares the file with and without
+    its kernels at the declared size, `timing` is the judge's of the loaded binary; `added` names a binary that was
+    built. Fields that were not reached are empty."""
+
+    name: str
+    class_name: str
+    package: str
+    target: str
+    status: CheckStatus
+    message: str
+    recorded: Recorded
+    device: str = ""
+    binary: str = ""
+    rebuilt: str = ""
+    added: str = ""
+    applied: AppliedRow | None = None
+    timing: Timing | None = None
+    seconds: float = 0.0
+    exit_code: int = EXIT_OK
+    next_step: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.status is CheckStatus.cannot_run) != (self.exit_code != EXIT_OK):
+            raise ValueError("what cannot run, and only that, carries the exit code of its cause")
+
+    @property
+    def gate_met(self) -> bool:
+        return self.status is CheckStatus.ok
+
+
+class CheckReport(Record, frozen=True, kw_only=True):
+    """The one object that `check --json` prints. `fail_under` is None where no gate was named."""
+
+    classes: tuple[ClassCheck, ...]
+    fail_under: float | None = None
+    schema: str = SCHEMA
+
+    @property
+    def exit_code(self) -> int:
+        """Our own failures first, then gates, then what is missing."""
+        codes = {one.exit_code for one in self.classes}
+        if EXIT_INTERNAL in codes:
+            return EXIT_INTERNAL
+        if any(not one.gate_met and one.status is not CheckStatus.cannot_run for one in self.classes):
+            return EXIT_GATE
+        return EXIT_MISSING if EXIT_MISSING in codes else EXIT_USAGE if EXIT_USAGE in codes else EXIT_OK
+
+
+def gated(check: ClassCheck, fail_under: float | None) -> ClassCheck:
+    """`check` after the gate: at least `fail_under` times the original, or without it not measurably slower."""
+    row = check.applied
+    if check.status is not CheckStatus.ok or row is None:
+        return check
+    if fail_under is None and not measurably_slower(row.speedup, row.speedup_ci):
+        return check
+    if fail_under is not None and row.speedup >= fail_under:
+        return check
+    low, high = row.speedup_ci
+    want = "not measurably slower" if fail_under is None else f"{fail_under:g}×"
+    message = f"{row.speedup:.2f}× ({low:.2f}–{high:.2f}) the original, the gate is {want}"
+    return msgspec.structs.replace(
+        check, status=CheckStatus.slower, message=message, next_step="optimize it again here, or undo the kernels"
+    )
+
+
+def cannot_run(check: ClassCheck, error: KernelAssistantError) -> ClassCheck:
+    """`check` for a class that `error` kept from being looked at."""
+    return msgspec.structs.replace(
+        check,
+        status=CheckStatus.cannot_run,
+        message=error.cause,
+        next_step=error.next_step,
+        exit_code=error.exit_code,
+    )
+
+
+def write_check(folder: Path, check: ClassCheck) -> str:
+    """Beside the other artifacts of the job; the path."""
+    path = folder / CHECK_FILE
+    with boundary(StoreError, f"cannot write {path}"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_bytes(encode(check))
+    return str(path)
+
+
+def read_check(path: Path) -> ClassCheck:
+    """What a job wrote. Raises StoreError."""
+    with boundary(StoreError, f"cannot read {path}"):
+        return decode(path.read_bytes(), ClassCheck)
