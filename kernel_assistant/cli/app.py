@@ -27,6 +27,7 @@ _COMMANDS = {
     "profile": ("check", "Time a candidate against its reference."),
     "apply": ("edit", "Write a job's kernels into the user's file."),
     "undo": ("edit", "Take an applied edit back."),
+    "check": ("applied", "Verify and time applied kernels again."),
     "jobs": ("jobs", "List jobs: running, waiting, interrupted, newest."),
     "attach": ("jobs", "Watch a job; an interrupted one goes on."),
     "cancel": ("jobs", "Stop a job and keep what it found."),

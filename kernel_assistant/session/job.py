@@ -28,6 +28,7 @@ from kernel_assistant.records import (
 from kernel_assistant.session.applied import time_applied
 from kernel_assistant.session.applied_timing import APPLIED_FILE, write_applied
 from kernel_assistant.session.artifacts import write_result
+from kernel_assistant.session.check_job import check_applied
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.freeform_job import check_freeform, checked
 from kernel_assistant.session.jobs import JobServices
@@ -78,6 +79,8 @@ def run_job(
     emit(Progress(phase="open", message=f"starting {options.python}"))
     if options.freeform is not None:
         return check_freeform(task, options, device, emit=emit, cancel=cancel, services=services)
+    if options.applied is not None:
+        return check_applied(task, options, device, emit=emit, cancel=cancel, services=services)
     with (
         services.workers.lend(options.python, device) as worker,
         open_environment(
