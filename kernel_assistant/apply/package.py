@@ -21,7 +21,10 @@ MANIFEST = "manifest.json"
 TASK = "task.json"
 MANIFEST_SCHEMA = "kernel-assistant/manifest/1"
 RUNTIME = "_runtime"
-_RUNNER_FILES = ("__init__.py", "plan.py", "executor.py", "cuda_driver.py")
+_RUNNER_FILES = (
+    *("__init__.py", "plan.py", "executor.py", "cuda_driver.py"),
+    *("libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "convolution.py"),
+)
 
 Files = dict[str, bytes]
 

@@ -20,7 +20,7 @@ _CPU_TYPES = {**_CUDA_TYPES, "bf16": "ka_bf16", "f16": "_Float16"}
 
 
 def plan_header(plan: Plan) -> str:
-    """Text of `plan.h`: one struct for each distinct symbol, every field eight bytes."""
+    """Text of `plan.h`: one struct for each distinct kernel, every field eight bytes."""
     types = _CUDA_TYPES if plan.target == "cuda" else _CPU_TYPES
     used = {spec.dtype for spec in plan.buffers}
     lines = ["// Generated from plan.json.", "#pragma once", "#include <stdint.h>"]
@@ -31,7 +31,7 @@ def plan_header(plan: Plan) -> str:
         lines.append('#include "ka_cpu.h"')
     written: set[str] = set()
     for launch in (*plan.prepare, *plan.launches):
-        if launch.symbol not in written:
+        if not launch.library and launch.symbol not in written:
             written.add(launch.symbol)
             lines.append(_struct(plan, launch, types))
     return "\n".join(lines) + "\n"

@@ -168,7 +168,7 @@ class Environment:
         gpu = self.device.target == "cuda"
         spec = SandboxSpec(
             argv=(paths[0], "-I", "-S", str(RUNNER / "boot.py"), "{fd}"),
-            read_only=(*paths, str(RUNNER)),
+            read_only=(*paths, str(RUNNER), *(self.worker.hello["library_folders"] if gpu else ())),
             gpu=gpu,
             env={"OMP_NUM_THREADS": str(self.worker.hello["threads"]), **self.worker.hello["binding"], **OPENMP},
             limits=Limits(
@@ -309,6 +309,7 @@ def _evaluation(
         else None,
         resources=built.resources,
         precision=precision,
+        share_in_our_kernels=answer.get("share_in_our_kernels", 1.0),
         seconds=spent,
     )
 

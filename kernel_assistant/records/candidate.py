@@ -9,12 +9,15 @@ CUDA:  extern "C" __global__ void softmax_rows(const __grid_constant__ softmax_r
 
 On CUDA the plan carries grid, block and dynamic shared memory as expressions, so that no host code of a candidate
 exists. Integer expressions range over the plan's dimensions: `B*16`, `cdiv(B*1024, 4)`, `min(B, 128)`.
+
+A launch with `library` calls an operation of cuBLASLt or cuDNN instead (CUDA only, `records/library.py`).
 """
 
 from __future__ import annotations
 
 from kernel_assistant.records.codec import Record, content_hash
 from kernel_assistant.records.graph import DTYPE_BYTES
+from kernel_assistant.records.library import FLOATS, buffer_fields, check_library_launch
 
 
 class BufferSpec(Record, frozen=True, kw_only=True):
@@ -33,13 +36,19 @@ class BufferSpec(Record, frozen=True, kw_only=True):
 
 
 class Launch(Record, frozen=True, kw_only=True):
-    """One launch. `args` pairs a struct field with a buffer name or an integer expression, in order of the struct."""
+    """One launch. `args` pairs a struct field with a buffer name or an integer expression, in order of the struct.
+
+    With `library` (an operation such as "cublaslt.matmul") there is no kernel: `symbol` is a label, `settings` are the
+    operation's static ones, and grid, block and shared memory stay as they are.
+    """
 
     symbol: str
     args: tuple[tuple[str, str], ...]
     grid: tuple[str, str, str] = ("1", "1", "1")
     block: tuple[str, str, str] = ("1", "1", "1")
     shared: str = "0"
+    library: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.symbol.isidentifier():
@@ -47,6 +56,12 @@ class Launch(Record, frozen=True, kw_only=True):
         fields = [field for field, _ in self.args]
         if len(set(fields)) != len(fields) or not all(field.isidentifier() for field in fields):
             raise ValueError(f"{self.symbol}: argument fields must be distinct identifiers")
+        if self.library:
+            check_library_launch(self.library, self.args, self.settings)
+            if (self.grid, self.block, self.shared) != (("1", "1", "1"), ("1", "1", "1"), "0"):
+                raise ValueError(f"{self.symbol}: a library launch has no grid, block or shared memory")
+        elif self.settings:
+            raise ValueError(f"{self.symbol}: settings belong to library launches")
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -80,6 +95,9 @@ class Plan(Record, frozen=True, kw_only=True):
             raise ValueError("a plan needs at least one launch")
         signatures: dict[str, tuple[tuple[str, str], ...]] = {}
         for launch in (*self.prepare, *self.launches):
+            if launch.library:
+                self._check_library(launch)
+                continue
             kinds = tuple((field, self._kind(value)) for field, value in launch.args)
             if signatures.setdefault(launch.symbol, kinds) != kinds:
                 raise ValueError(f"{launch.symbol} is launched with two different argument structs")
@@ -87,6 +105,24 @@ class Plan(Record, frozen=True, kw_only=True):
     @property
     def buffers(self) -> tuple[BufferSpec, ...]:
         return (*self.inputs, *self.outputs, *self.scratch, *self.packed)
+
+    def _check_library(self, launch: Launch) -> None:
+        if self.target != "cuda":
+            raise ValueError(f"{launch.symbol}: library launches are for CUDA")
+        if launch in self.prepare:
+            raise ValueError(f"{launch.symbol}: prepare takes kernels only")
+        buffers = buffer_fields(launch.library, launch.settings)
+        kinds = {field: self._kind(value) for field, value in launch.args}
+        dtypes = {kinds[field] for field in buffers}
+        if len(dtypes) != 1 or not dtypes <= set(FLOATS):
+            raise ValueError(f"{launch.symbol}: {', '.join(buffers)} must be buffers of one floating dtype")
+        if any(kind != "size" for field, kind in kinds.items() if field not in buffers):
+            raise ValueError(f"{launch.symbol}: sizes must be integer expressions")
+        target = dict(launch.args)["out"]
+        if target not in {spec.name for spec in (*self.outputs, *self.scratch)}:
+            raise ValueError(f"{launch.symbol}: out must be an output or scratch")
+        if target in {value for field, value in launch.args if field != "out"}:
+            raise ValueError(f"{launch.symbol}: out must not be read")
 
     def _kind(self, value: str) -> str:
         for spec in self.buffers:

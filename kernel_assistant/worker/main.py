@@ -26,6 +26,7 @@ class Worker:
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Versions. Raises TaskError torch_missing or torch_too_old."""
         from . import pinning
+        from .runner.libraries import library_folders
         from .worker_errors import TaskError
 
         try:
@@ -51,6 +52,7 @@ class Worker:
             "cuda": torch.version.cuda or "",
             "threads": torch.get_num_threads(),
             "binding": pinning.environment(),
+            "library_folders": library_folders(),
             "pid": os.getpid(),
         }
 
@@ -105,7 +107,8 @@ class Worker:
         """The changes without a kernel that apply to the open task."""
         from .free_wins import FreeWins
 
-        self._free = self._free or FreeWins(self._opened())
+        opened = self._opened()
+        self._free = self._free or FreeWins(opened.task, opened.profiler, opened.numerics)
         return {"offered": self._free.offered()}
 
     def free_win(self, params: Params, blobs: tuple[bytes, ...]) -> Params:

@@ -48,6 +48,8 @@ MOST_SECONDS = 10.0
 LONG_SECONDS, LONG_BLOCKS, LONG_EXCESS, MOST_LONG_CALLS = 0.05, 3, 0.05, 1 << 14
 WINDOW = 1 << 20
 GROWTH_BOUNDS = (0.6, 1.6)
+#: Calls of each kind of launches that the share of time in our kernels rests on.
+SHARE_CALLS = 64
 
 
 class Profiler:
@@ -127,7 +129,8 @@ class Profiler:
             "roofline": self.floor_seconds / seconds,
             "prepare_ms": prepare_seconds * 1e3,
         }
-        return {"outcome": "correct", "message": summary(timing), "timing": timing}
+        share = share_of_kernels(runner, plan, self.sets.count, timeout)
+        return {"outcome": "correct", "message": summary(timing), "timing": timing, "share_in_our_kernels": share}
 
     def close(self) -> None:
         self.sets.close()
@@ -314,6 +317,15 @@ def refuse_disagreement(subject: PlanSubject, seconds: float) -> None:
     if device and own > (1 + LONG_EXCESS) * device + SWITCH_SECONDS:
         said, seen = (each / count * 1e3 for each in (device, own))
         raise Wrong("cheating", f"device events say {said:.4g} ms a call, the judge's clock {seen:.4g} ms")
+
+
+def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, timeout: float) -> float:
+    """Our kernels' part of the time, each kind of launches being timed alone on the same sets; 1 without libraries."""
+    if not any(launch.get("library") for launch in plan["launches"]):
+        return 1.0
+    answer = runner.request({"op": "share", "first": 0, "count": min(sets, SHARE_CALLS)}, timeout)
+    kernels, libraries = (max(claimed(answer.get(f"{kind}_ms")), 0.0) for kind in ("kernels", "libraries"))
+    return kernels / (kernels + libraries) if kernels + libraries > 0 else 0.0
 
 
 def summary(timing: dict[str, Any]) -> str:

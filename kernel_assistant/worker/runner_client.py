@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .runner import wire
+from .runner.libraries import find_libraries
 
 DESCRIPTOR_TOKEN = "{fd}"
 START_SECONDS = 60.0
@@ -65,7 +66,7 @@ class RunnerClient:
         self.empty_seconds = 0.0
         self._frozen: list[int] = []
         self._known: list[int] = []
-        wire.send(ours, {"target": command.target, "device": command.device})
+        wire.send(ours, {"target": command.target, "device": command.device, **_libraries(command.target)})
 
     def wait_ready(self) -> None:
         """Wait for the greeting. Raises RunnerStartError with the process's own words if it cannot start."""
@@ -198,6 +199,15 @@ def descendants(pid: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def _libraries(target: str) -> dict[str, dict[str, Any]]:
+    """What a runner must know to call the libraries of PyTorch, which it does not have."""
+    if target == "cpu":
+        return {"libraries": {}, "tf32": {}}
+    from .applied.precision import tf32_flags
+
+    return {"libraries": find_libraries(), "tf32": tf32_flags()}
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from ..runner.cuda_driver import Driver
 from ..runner.executor import CpuModule, CudaModule
+from ..runner.libraries import Libraries, find_libraries
 from .locks import ForkSafeLock
 
 #: What each instruction set level needs of the processor (x86-64 psABI, levels 3 and 4).
@@ -22,6 +23,7 @@ LEVELS: dict[str, set[str]] = {
 
 _lock = ForkSafeLock()
 _drivers: dict[int, Driver] = {}
+_libraries: dict[int, Libraries] = {}
 _opened: dict[str, tuple[int, int]] = {}
 
 
@@ -61,7 +63,7 @@ class Binaries:
         if device.type == "cpu":
             return CpuModule(_path_of_its_own(path))
         with open(path, "rb") as image:
-            return CudaModule(driver(device.index), image.read())
+            return CudaModule(driver(device.index), image.read(), libraries(device.index))
 
     def pick(self, device: torch.device) -> str:
         """Name of the file for `device`. Raises NoBinary."""
@@ -102,6 +104,13 @@ def driver(index: int) -> Driver:
         _drivers[index] = Driver(index)
     _drivers[index].make_current()
     return _drivers[index]
+
+
+def libraries(index: int) -> Libraries:
+    """cuBLASLt and cuDNN on a device: PyTorch's own copies, opened when a launch first asks."""
+    if index not in _libraries:
+        _libraries[index] = Libraries(driver(index), find_libraries(), {})
+    return _libraries[index]
 
 
 def describe(device: torch.device) -> str:

@@ -204,7 +204,9 @@ class Guard:
             return "size"
         if max(counts[: len(contract.user_inputs)], default=0) < contract.min_elements:
             return "small"
-        if device.type == "cuda" and not self.binaries.is_loaded(device) and torch.cuda.is_current_stream_capturing():
+        # Binding a library launch runs it to choose an algorithm, loading a binary allocates: not inside a capture.
+        at_rest = self.binaries.is_loaded(device) and not any(one.get("library") for one in contract.plan["launches"])
+        if device.type == "cuda" and not at_rest and torch.cuda.is_current_stream_capturing():
             return "capturing"
         return ""
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from ..runner import executor
-from .binaries import Binaries, driver
+from .binaries import Binaries, driver, libraries
 from .packing import Packing, allocator
+from .precision import tf32_flags
 
 #: Scratch buffers start at multiples of this many bytes, as in the judge.
 _SCRATCH_ALIGNMENT = 256
@@ -41,17 +42,29 @@ class Launch:
         if device.type == "cuda":
             driver(device.index)
         module = binaries.module(device)
-        self._bound = executor.bind(plan, dims, module)
-        self._run = self._bound.run
-        self._mask = alignment - 1
         self._device = device
+        self._plan, self._dims, self._module = plan, dims, module
+        self._follows_flags = any(launch.get("library") for launch in plan["launches"])
+        self._flags: dict[str, bool] = {}
+        self._bind()
+        self._mask = alignment - 1
         self._outputs = [allocator(spec, dims, device) for spec in outputs]
-        self._scratch = _offsets(self._bound.scratch_bytes.values())
         self._packing = Packing(plan, dims, module, device) if plan.get("packed") else None
         self._stream: Callable[[], int] = _host_stream if device.type == "cpu" else _CudaStream(device)
         self._on_other_device = device.type == "cuda"
         self._ticks = itertools.count()
         self.tick = self._ticks.__next__
+
+    def _bind(self) -> None:
+        """Bind the plan; library launches use TF32 where PyTorch does at this moment."""
+        if self._follows_flags:
+            self._flags = tf32_flags()
+            libraries(self._device.index).tf32 = self._flags
+        bound = executor.bind(self._plan, self._dims, self._module)
+        sizes = [*bound.scratch_bytes.values()]
+        if executor.WORKSPACE in bound.names:
+            sizes.append(bound.workspace_bytes)
+        self._run, self._scratch = bound.run, _offsets(sizes)
 
     def calls(self) -> int:
         """How often `tick` was called: `count(7)` has counted seven. The iterator is atomic, an integer is not."""
@@ -73,12 +86,18 @@ class Launch:
         outputs = [allocate() for allocate in self._outputs]
         pointers += [output.data_ptr() for output in outputs]
         stream = self._stream()
+        if self._follows_flags and self._flags != tf32_flags():
+            self._bind()
+        workspace: list[int] = []
         if self._scratch:
             scratch = torch.empty(self._scratch[-1], dtype=torch.uint8, device=self._device)
             base = scratch.data_ptr()
-            pointers.extend(base + offset for offset in self._scratch[:-1])
+            places = [base + offset for offset in self._scratch[:-1]]
+            workspace = [places.pop()] if self._follows_flags else []
+            pointers.extend(places)
         if self._packing is not None:
             pointers.extend(self._packing.pointers(tensors, pointers, stream))
+        pointers += workspace
         self._run(pointers, stream)
         return outputs
 

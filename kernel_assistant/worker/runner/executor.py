@@ -1,4 +1,6 @@
-"""Executes launch plans: a C function per launch on the CPU, `cuLaunchKernel` on CUDA. Standard library only.
+"""Executes launch plans: a C function per launch on the CPU, `cuLaunchKernel` or a library call on CUDA.
+
+Standard library only.
 
 What was timed is what ships: the runner uses this file, and applied packages carry a copy of it.
 """
@@ -13,8 +15,13 @@ from typing import Any
 
 from . import plan as plans
 from .cuda_driver import Driver
+from .libraries import Chosen, Libraries
 
-Launcher = Callable[[Sequence[int], int], None]
+Call = Callable[[ctypes.Array[c_uint64], int], None]
+#: Name of the buffer that library launches share, behind those of the plan.
+WORKSPACE = "(workspace)"
+#: Which launches of a plan.
+EVERY, KERNELS, LIBRARIES = "every", "kernels", "libraries"
 
 
 class CpuModule:
@@ -24,7 +31,7 @@ class CpuModule:
         provide_openmp()
         self._library = ctypes.CDLL(path)
 
-    def prepare(self, launch: plans.BoundLaunch) -> Callable[[ctypes.Array[c_uint64], int], None]:
+    def prepare(self, launch: plans.BoundLaunch) -> Call:
         try:
             function = getattr(self._library, launch.symbol)
         except AttributeError as error:
@@ -36,15 +43,23 @@ class CpuModule:
 
         return call
 
+    def choose(self, launch: plans.BoundLibraryCall) -> Chosen:
+        raise plans.PlanError(f"{launch.library} is for CUDA")
+
 
 class CudaModule:
-    """A cubin with `__global__ void SYM(SYM_args)` kernels."""
+    """A cubin with `__global__ void SYM(SYM_args)` kernels, and the libraries that a plan may call."""
 
-    def __init__(self, driver: Driver, image: bytes) -> None:
+    def __init__(self, driver: Driver, image: bytes, libraries: Libraries | None = None) -> None:
         self.driver = driver
+        self._libraries = libraries or Libraries(driver, {}, {})
         self._module = driver.load_module(image)
 
-    def prepare(self, launch: plans.BoundLaunch) -> Callable[[ctypes.Array[c_uint64], int], None]:
+    def choose(self, launch: plans.BoundLibraryCall) -> Chosen:
+        """The algorithm of a library launch. Raises LibraryError or CudaError."""
+        return self._libraries.bind(launch)
+
+    def prepare(self, launch: plans.BoundLaunch) -> Call:
         function = self.driver.function(self._module, launch.symbol)
         if launch.shared > 48 << 10:
             self.driver.allow_shared(function, launch.shared)
@@ -67,17 +82,36 @@ class CudaModule:
 
 
 class BoundPlan:
-    """A plan with its sizes known. `names` is the order in which `run` takes pointers."""
+    """A plan with its sizes known. `names` is the order in which `run` takes pointers.
+
+    With library launches, WORKSPACE of `workspace_bytes` (0 perhaps) is the last name, and `algorithms` says what was
+    chosen for each.
+    """
 
     def __init__(self, plan: dict[str, Any], dims: dict[str, int], module: CpuModule | CudaModule, which: str) -> None:
         specs = plans.buffers(plan)
         self.names = [spec["name"] for spec in specs]
         self.scratch_bytes = {spec["name"]: plans.byte_size(spec, dims) for spec in plan.get("scratch", ())}
         self.output_shapes = [plans.shape(spec, dims) for spec in plan["outputs"]]
-        self._launches = [
-            (module.prepare(launch), c_uint64 * max(len(launch.words), 1), launch.words, launch.slots)
-            for launch in plans.bind_launches(plan, dims, which)
-        ]
+        self.workspace_bytes = 0
+        self.algorithms: dict[str, str] = {}
+        bound = plans.bind_launches(plan, dims, which)
+        self._launches = [self._prepared(launch, module) for launch in bound]
+        self._kinds = [LIBRARIES if isinstance(launch, plans.BoundLibraryCall) else KERNELS for launch in bound]
+        if LIBRARIES in self._kinds:
+            self.names.append(WORKSPACE)
+
+    def _prepared(
+        self, launch: plans.BoundLaunch | plans.BoundLibraryCall, module: CpuModule | CudaModule
+    ) -> tuple[Call, type[ctypes.Array[c_uint64]], list[int], list[tuple[int, int]]]:
+        if isinstance(launch, plans.BoundLaunch):
+            return module.prepare(launch), c_uint64 * max(len(launch.words), 1), launch.words, launch.slots
+        chosen = module.choose(launch)
+        self.workspace_bytes = max(self.workspace_bytes, chosen.workspace)
+        self.algorithms[launch.symbol] = chosen.name
+        count = len(launch.fields)
+        slots = [*launch.slots, (count, len(self.names))]
+        return chosen.run, c_uint64 * (count + 1), [0] * (count + 1), slots
 
     def run(self, pointers: Sequence[int], stream: int = 0) -> None:
         """One call. Re-entrant: argument structs are made anew, so threads do not share them."""
@@ -87,10 +121,15 @@ class BoundPlan:
                 packed[position] = pointers[index]
             call(packed, stream)
 
-    def freeze(self, pointers: Sequence[int]) -> Callable[[int], None]:
-        """A call with its pointers fixed: nothing but the launches themselves is left to do."""
+    def freeze(self, pointers: Sequence[int], which: str = EVERY) -> Callable[[int], None]:
+        """A call with its pointers fixed: nothing but the launches themselves is left to do.
+
+        `which` leaves out our kernels, or the library launches.
+        """
         frozen = []
-        for call, array, words, slots in self._launches:
+        for kind, (call, array, words, slots) in zip(self._kinds, self._launches, strict=True):
+            if which not in (EVERY, kind):
+                continue
             packed = array(*words)
             for position, index in slots:
                 packed[position] = pointers[index]
@@ -104,6 +143,11 @@ class BoundPlan:
                 call(packed, stream)
 
         return run
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """KERNELS, LIBRARIES or both."""
+        return frozenset(self._kinds)
 
 
 def bind(

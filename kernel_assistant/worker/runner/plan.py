@@ -107,10 +107,42 @@ class BoundLaunch:
         self.shared = evaluate(launch.get("shared", "0"), dims)
 
 
-def bind_launches(plan: dict[str, Any], dims: dict[str, int], which: str = "launches") -> list[BoundLaunch]:
+class BoundLibraryCall:
+    """One library launch with its sizes known. `slots` are the buffers in order; one word for the workspace follows.
+
+    `spans` is what each buffer holds, in elements.
+    """
+
+    __slots__ = ("dtype", "fields", "library", "settings", "sizes", "slots", "spans", "symbol")
+
+    def __init__(self, launch: dict[str, Any], specs: dict[str, dict[str, Any]], dims: dict[str, int]) -> None:
+        self.symbol: str = launch["symbol"]
+        self.library: str = launch["library"]
+        self.settings: dict[str, str] = dict(launch["settings"])
+        names = list(specs)
+        buffers = [(field, value) for field, value in launch["args"] if value in specs]
+        self.fields = [field for field, _ in buffers]
+        self.slots = [(position, names.index(value)) for position, (_, value) in enumerate(buffers)]
+        self.dtype: str = specs[buffers[0][1]]["dtype"]
+        self.spans = {field: byte_size(specs[name], dims) // DTYPE_BYTES[self.dtype] for field, name in buffers}
+        self.sizes = {field: evaluate(value, dims) for field, value in launch["args"] if value not in specs}
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal where the same algorithm is right."""
+        return (self.library, self.dtype, tuple(self.settings.items()), tuple(self.sizes.items()))
+
+
+def bind_launches(
+    plan: dict[str, Any], dims: dict[str, int], which: str = "launches"
+) -> list[BoundLaunch | BoundLibraryCall]:
     """The plan's launches (or "prepare") with all expressions evaluated for `dims`."""
     missing = [name for name in plan["dims"] if name not in dims]
     if missing:
         raise PlanError(f"sizes missing for {', '.join(missing)}")
-    names = {spec["name"]: index for index, spec in enumerate(buffers(plan))}
-    return [BoundLaunch(launch, names, dims) for launch in plan.get(which, ())]
+    specs = {spec["name"]: spec for spec in buffers(plan)}
+    names = {name: index for index, name in enumerate(specs)}
+    return [
+        BoundLibraryCall(launch, specs, dims) if launch.get("library") else BoundLaunch(launch, names, dims)
+        for launch in plan.get(which, ())
+    ]

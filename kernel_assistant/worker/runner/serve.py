@@ -7,6 +7,7 @@ It never sees expected outputs. Everything it answers is advisory: the judge's o
 | load | plan, target; descriptor of the binary | loads the binary, forgets the candidate before |
 | map | arena, bytes, writable; descriptor | maps shared memory under a name, replacing an earlier one |
 | bind | sets: dims, tensors {name: [arena, byte offset]} | fixes sizes and pointers, runs `prepare` |
+| share | first, count | milliseconds of our kernels alone and of the library launches alone over `count` sets |
 | run | first, count | runs `count` sets from `first` on around the ring, waits for the device |
 | exit | | ends |
 """
@@ -24,7 +25,8 @@ from typing import Any
 from . import plan as plans
 from . import wire
 from .cuda_driver import OUT_OF_MEMORY, CudaError, Driver, Events
-from .executor import BoundPlan, CpuModule, CudaModule, bind
+from .executor import KERNELS, LIBRARIES, WORKSPACE, BoundPlan, CpuModule, CudaModule, bind
+from .libraries import Libraries
 from .memory import ImportedMemory, MappedMemory
 
 ALIGNMENT = 256
@@ -34,8 +36,9 @@ WAKE_BYTES = 4096
 class Runner:
     """State of one runner process."""
 
-    def __init__(self, target: str, device: int = 0) -> None:
+    def __init__(self, target: str, device: int, paths: dict[str, str], tf32: dict[str, bool]) -> None:
         self.driver = Driver(device) if target == "cuda" else None
+        self.libraries = Libraries(self.driver, paths, tf32) if self.driver else None
         self.events = Events(self.driver) if self.driver else None
         # Written by empty blocks: it takes work to have the device switched to this process.
         self.touched = self.driver.allocate(WAKE_BYTES) if self.driver else 0
@@ -43,6 +46,7 @@ class Runner:
         self.plan: dict[str, Any] = {}
         self.module: CpuModule | CudaModule | None = None
         self.calls: list[Callable[[int], None]] = []
+        self.bound: list[tuple[BoundPlan, list[int]]] = []
         self.private: list[int | ctypes.Array[ctypes.c_char]] = []
 
     def load(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -50,7 +54,7 @@ class Runner:
         self.plan = message["plan"]
         if self.driver:
             with os.fdopen(descriptors[0], "rb") as file:
-                self.module = CudaModule(self.driver, file.read())
+                self.module = CudaModule(self.driver, file.read(), self.libraries)
         else:
             self.module = CpuModule(f"/proc/self/fd/{descriptors[0]}")
             os.close(descriptors[0])
@@ -59,7 +63,7 @@ class Runner:
     def map(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         name, size, writable = message["arena"], message["bytes"], message["writable"]
         if name in self.arenas:
-            self.calls = []
+            self.calls, self.bound = [], []
             self.arenas.pop(name).close()
         if self.driver:
             self.arenas[name] = ImportedMemory(self.driver, descriptors[0], size, writable)
@@ -71,7 +75,7 @@ class Runner:
         assert self.module is not None
         self._free_private()
         bound: dict[str, tuple[BoundPlan, BoundPlan | None, dict[str, int]]] = {}
-        self.calls = []
+        self.calls, self.bound = [], []
         for item in message["sets"]:
             key = repr(item["dims"])
             if key not in bound:
@@ -79,13 +83,14 @@ class Runner:
             plan, prepare, private = bound[key]
             pointers = [private[name] if name in private else self._address(item, name) for name in plan.names]
             self.calls.append(plan.freeze(pointers))
+            self.bound.append((plan, pointers))
         seconds = 0.0
         if prepare is not None:
             began = time.perf_counter()
             prepare.run(pointers)
             self._wait()
             seconds = time.perf_counter() - began
-        return {"prepare_seconds": seconds}
+        return {"prepare_seconds": seconds, "algorithms": plan.algorithms}
 
     def run(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         first, count = message["first"], message["count"]
@@ -105,12 +110,31 @@ class Runner:
         elapsed = time.perf_counter_ns() - began
         return {"seconds": elapsed * 1e-9, "device_ms": self.events.elapsed_ms() if self.events else None}
 
+    def share(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        chosen = self.bound[message["first"] :][: message["count"]]
+        return {f"{which}_ms": self._alone(chosen, which) for which in (KERNELS, LIBRARIES)}
+
+    def _alone(self, chosen: list[tuple[BoundPlan, list[int]]], which: str) -> float:
+        """Milliseconds of one kind of launches on some sets; what they read was left by the calls before."""
+        if not self.events or not any(which in plan.kinds for plan, _ in chosen):
+            return 0.0
+        calls = [plan.freeze(pointers, which) for plan, pointers in chosen]
+        self.events.record(self.events.begin)
+        for call in calls:
+            call(0)
+        self.events.record(self.events.end)
+        self._wait()
+        return self.events.elapsed_ms()
+
     def _bind_sizes(self, dims: dict[str, int]) -> tuple[BoundPlan, BoundPlan | None, dict[str, int]]:
         assert self.module is not None
         plan = bind(self.plan, dims, self.module)
         prepare = bind(self.plan, dims, self.module, "prepare") if self.plan.get("prepare") else None
         specs = [*self.plan.get("scratch", ()), *self.plan.get("packed", ())]
-        return plan, prepare, {spec["name"]: self._allocate(plans.byte_size(spec, dims)) for spec in specs}
+        private = {spec["name"]: self._allocate(plans.byte_size(spec, dims)) for spec in specs}
+        if WORKSPACE in plan.names:
+            private[WORKSPACE] = self._allocate(plan.workspace_bytes)
+        return plan, prepare, private
 
     def _address(self, item: dict[str, Any], name: str) -> int:
         arena, offset = item["tensors"][name]
@@ -136,7 +160,7 @@ class Runner:
         self.private = []
 
     def _forget(self) -> None:
-        self.calls = []
+        self.calls, self.bound = [], []
         self._free_private()
         if isinstance(self.module, CudaModule):
             self.module.close()
@@ -158,13 +182,19 @@ def main(descriptor: int) -> int:
     sock = socket.socket(fileno=descriptor)
     message, _ = wire.receive(sock)
     try:
-        runner = Runner(message["target"], message.get("device", 0))
+        runner = Runner(message["target"], message.get("device", 0), message["libraries"], message["tf32"])
     except CudaError as error:
         wire.send(sock, failure(error))
         return 1
     wire.send(sock, {"ok": True, "pid": os.getpid()})
     gc.disable()
-    operations = {"load": runner.load, "map": runner.map, "bind": runner.bind, "run": runner.run}
+    operations = {
+        "load": runner.load,
+        "map": runner.map,
+        "bind": runner.bind,
+        "share": runner.share,
+        "run": runner.run,
+    }
     while True:
         try:
             message, descriptors = wire.receive(sock)

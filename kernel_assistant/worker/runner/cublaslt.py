@@ -1,0 +1,219 @@
+"""Matrix products by cuBLASLt, through ctypes. Standard library only.
+
+cuBLASLt is column-major: a row-major product out = a·b is its product outᵀ = bᵀ·aᵀ, so its first operand is our `b`.
+Numbers are those of cublasLt.h, cublas_api.h and library_types.h (the same in CUDA 12 and 13).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from ctypes import byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+
+from .choosing import Way, Words
+from .libraries import LibraryError
+from .plan import BoundLibraryCall
+
+TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
+COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
+EPILOGUES = {"none": 1, "relu": 2, "bias": 4, "bias_relu": 6, "gelu": 32, "bias_gelu": 36}
+DESC_TRANSA, DESC_TRANSB, DESC_EPILOGUE, DESC_BIAS_POINTER = 3, 4, 7, 8
+LAYOUT_BATCH_COUNT, LAYOUT_BATCH_OFFSET = 5, 6
+PREF_WORKSPACE, PREF_REDUCTION, PREF_ALIGNMENTS = 1, 3, (5, 6, 7, 8)
+#: Sums of parts of k in the compute type, never in the output's.
+REDUCTION_COMPUTE_TYPE = 2
+MOST_WORKSPACE = 32 << 20
+#: What applied packages ask of tensors.
+ALIGNMENT = 16
+ALGORITHMS = 6
+
+
+class HeuristicResult(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t; the algorithm is eight opaque words."""
+
+    _fields_ = [
+        ("algorithm", c_uint64 * 8),
+        ("workspace", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    ]
+
+
+SIGNATURES: dict[str, list[object]] = {
+    "cublasLtCreate": [c_void_p],
+    "cublasLtMatmulDescCreate": [c_void_p, c_int, c_int],
+    "cublasLtMatmulDescSetAttribute": [c_void_p, c_int, c_void_p, c_size_t],
+    "cublasLtMatrixLayoutCreate": [c_void_p, c_int, c_uint64, c_uint64, c_int64],
+    "cublasLtMatrixLayoutSetAttribute": [c_void_p, c_int, c_void_p, c_size_t],
+    "cublasLtMatmulPreferenceCreate": [c_void_p],
+    "cublasLtMatmulPreferenceSetAttribute": [c_void_p, c_int, c_void_p, c_size_t],
+    "cublasLtMatmulPreferenceDestroy": [c_void_p],
+    "cublasLtMatmulAlgoGetHeuristic": [*[c_void_p] * 7, c_int, c_void_p, c_void_p],
+    "cublasLtMatmul": [*[c_void_p] * 14, c_size_t, c_void_p],
+}
+
+
+class CublasLt:
+    """cuBLASLt with a handle on the current device. Its descriptors live as long as the process."""
+
+    def __init__(self, paths: dict[str, str]) -> None:
+        self.lib = load(paths["cublaslt"])
+        self._handle: c_void_p | None = None
+
+    def handle(self) -> c_void_p:
+        if self._handle is None:
+            handle = c_void_p()
+            self.check("cublasLtCreate", byref(handle))
+            self._handle = handle
+        return self._handle
+
+    def check(self, call: str, *arguments: object) -> None:
+        status = getattr(self.lib, call)(*arguments)
+        if status:
+            raise LibraryError(f"{call}: {self.name_of(status)}")
+
+    def name_of(self, status: int) -> str:
+        return (self.lib.cublasLtGetStatusName(status) or b"unknown").decode()
+
+    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Way]:
+        """One way for each algorithm that the heuristics name, or one that does nothing where nothing is to be done."""
+        sizes = launch.sizes
+        check_spans(launch)
+        if 0 in (sizes["m"], sizes["n"], sizes["batch"]):
+            return [Way("nothing", 0, lambda words, stream: 0)]
+        operation = Operation(self, launch, tf32)
+        return [operation.way(result) for result in operation.heuristics()]
+
+
+class Operation:
+    """Descriptors of one product."""
+
+    def __init__(self, library: CublasLt, launch: BoundLibraryCall, tf32: bool) -> None:
+        self.library, self.fields = library, launch.fields
+        settings, sizes, dtype = launch.settings, launch.sizes, TYPES[launch.dtype]
+        double = launch.dtype == "f64"
+        scalar = c_double if double else c_float
+        self.alpha, self.beta = scalar(float(settings["alpha"])), scalar(float(settings["beta"]))
+        compute = COMPUTE_64F if double else COMPUTE_32F_FAST_TF32 if tf32 else COMPUTE_32F
+        self.descriptor = c_void_p()
+        library.check("cublasLtMatmulDescCreate", byref(self.descriptor), compute, TYPES["f64" if double else "f32"])
+        for attribute, key in ((DESC_TRANSA, "transpose_b"), (DESC_TRANSB, "transpose_a")):
+            self._set(attribute, c_int32(int(settings[key])))
+        self._set(DESC_EPILOGUE, c_uint32(EPILOGUES[settings["epilogue"]]))
+        self._bias = self.fields.index("bias") if "bias" in self.fields else None
+        if self._bias is not None:
+            # The heuristics read the alignment from it.
+            self._set(DESC_BIAS_POINTER, c_void_p(ALIGNMENT))
+        self._bias_set = 0
+        self._lock = threading.Lock()
+        m, n, k = sizes["m"], sizes["n"], sizes["k"]
+        rows_a, columns_a = (k, m) if settings["transpose_a"] == "1" else (m, k)
+        rows_b, columns_b = (n, k) if settings["transpose_b"] == "1" else (k, n)
+        batch = sizes["batch"]
+        self.a = self._layout(dtype, rows_a, columns_a, sizes["lda"], batch, sizes["stride_a"])
+        self.b = self._layout(dtype, rows_b, columns_b, sizes["ldb"], batch, sizes["stride_b"])
+        self.out = self._layout(dtype, m, n, sizes["ldo"], batch, sizes["stride_o"])
+        self.c = self._layout(dtype, m, n, sizes["ldc"], batch, sizes["stride_c"]) if "c" in self.fields else self.out
+
+    def heuristics(self) -> list[HeuristicResult]:
+        """What the library thinks best, best first; empty where it has nothing."""
+        library, preference = self.library, c_void_p()
+        library.check("cublasLtMatmulPreferenceCreate", byref(preference))
+        values: list[tuple[int, c_uint32 | c_uint64]] = [(PREF_WORKSPACE, c_uint64(MOST_WORKSPACE))]
+        values.append((PREF_REDUCTION, c_uint32(REDUCTION_COMPUTE_TYPE)))
+        values += [(attribute, c_uint32(ALIGNMENT)) for attribute in PREF_ALIGNMENTS]
+        found, count = (HeuristicResult * ALGORITHMS)(), c_int()
+        try:
+            for attribute, value in values:
+                size = ctypes.sizeof(value)
+                library.check("cublasLtMatmulPreferenceSetAttribute", preference, attribute, byref(value), size)
+            layouts = (self.descriptor, self.b, self.a, self.c, self.out)
+            status = library.lib.cublasLtMatmulAlgoGetHeuristic(
+                library.handle(), *layouts, preference, ALGORITHMS, byref(found), byref(count)
+            )
+        finally:
+            library.check("cublasLtMatmulPreferenceDestroy", preference)
+        return [] if status else [found[index] for index in range(count.value) if not found[index].state]
+
+    def way(self, result: HeuristicResult) -> Way:
+        """The call with one algorithm. The bias's address is part of the descriptor, so such calls take turns."""
+        algorithm = (c_uint64 * 8)(*result.algorithm)
+        function, handle, size = self.library.lib.cublasLtMatmul, self.library.handle(), result.workspace
+        fields = self.fields
+        a, b, out = fields.index("a"), fields.index("b"), fields.index("out")
+        c = fields.index("c") if "c" in fields else out
+        workspace = len(fields)
+        head, alpha, beta = (handle, self.descriptor), byref(self.alpha), byref(self.beta)
+        in_a, in_b, in_c, in_out = self.a, self.b, self.c, self.out
+
+        def attempt(words: Words, stream: int) -> int:
+            status: int = function(
+                *(*head, alpha, words[b], in_b, words[a], in_a, beta, words[c], in_c, words[out], in_out),
+                *(algorithm, words[workspace], size, stream),
+            )
+            return status
+
+        def in_turn(words: Words, stream: int) -> int:
+            with self._lock:
+                self._point_at_bias(words)
+                return attempt(words, stream)
+
+        name = "cublaslt " + "".join(f"{word & 0xFFFFFFFF:08x}" for word in algorithm[:2])
+        return Way(name, size, attempt if self._bias is None else in_turn)
+
+    def _point_at_bias(self, words: Words) -> None:
+        assert self._bias is not None
+        address = words[self._bias]
+        if address != self._bias_set:
+            self._set(DESC_BIAS_POINTER, c_void_p(address))
+            self._bias_set = address
+
+    def _set(self, attribute: int, value: c_int32 | c_uint32 | c_void_p) -> None:
+        size = ctypes.sizeof(value)
+        self.library.check("cublasLtMatmulDescSetAttribute", self.descriptor, attribute, byref(value), size)
+
+    def _layout(self, dtype: int, rows: int, columns: int, step: int, batch: int, stride: int) -> c_void_p:
+        """A row-major matrix as the column-major one that has the same bytes."""
+        layout = c_void_p()
+        self.library.check("cublasLtMatrixLayoutCreate", byref(layout), dtype, columns, rows, step)
+        for attribute, value in ((LAYOUT_BATCH_COUNT, c_int32(batch)), (LAYOUT_BATCH_OFFSET, c_int64(stride))):
+            size = ctypes.sizeof(value)
+            self.library.check("cublasLtMatrixLayoutSetAttribute", layout, attribute, byref(value), size)
+        return layout
+
+
+def check_spans(launch: BoundLibraryCall) -> None:
+    """Raises LibraryError where the sizes reach beyond a buffer or make no sense."""
+    sizes, settings = launch.sizes, launch.settings
+    m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
+    if min(m, n, batch) < 0 or k < 1:
+        raise LibraryError(f"{launch.symbol}: sizes {m}×{k}×{n}, {batch} times")
+    shapes = {"a": (k, m) if settings["transpose_a"] == "1" else (m, k), "out": (m, n), "c": (m, n)}
+    shapes["b"] = (n, k) if settings["transpose_b"] == "1" else (k, n)
+    letters = {"a": "a", "b": "b", "c": "c", "out": "o"}
+    for field in launch.fields:
+        if field == "bias":
+            needed, step, stride = n, n, 0
+        else:
+            (rows, columns), letter = shapes[field], letters[field]
+            step, stride = sizes[f"ld{letter}"], sizes[f"stride_{letter}"]
+            needed = max(batch - 1, 0) * stride + max(rows - 1, 0) * step + columns
+            if step < columns or stride < 0:
+                raise LibraryError(f"{launch.symbol}: {field} has rows of {columns} elements, {step} apart")
+        if 0 not in (m, n, batch) and needed > launch.spans[field]:
+            raise LibraryError(f"{launch.symbol}: {field} has {launch.spans[field]} elements, the launch uses {needed}")
+
+
+def load(path: str) -> ctypes.CDLL:
+    """The library with its signatures. Raises OSError."""
+    lib = ctypes.CDLL(path)
+    for name, arguments in SIGNATURES.items():
+        function = getattr(lib, name)
+        function.argtypes, function.restype = arguments, c_int
+    lib.cublasLtGetStatusName.argtypes, lib.cublasLtGetStatusName.restype = [c_int], c_char_p
+    lib.cublasLtGetVersion.restype = c_size_t
+    return lib
+
+
+__all__ = ["CublasLt", "HeuristicResult", "load"]

@@ -1,0 +1,276 @@
+"""Convolutions by cuDNN's older interface, through ctypes. Standard library only.
+
+Numbers are those of cudnn_graph.h, cudnn_ops.h and cudnn_cnn.h (cuDNN 8 and 9). One spatial dimension is run as two.
+A transposed convolution is the gradient of a convolution for its data: `x` is cuDNN's dy, `out` its dx.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_void_p
+
+from .choosing import Way, Words
+from .convolution import Shape, read_shape
+from .libraries import LibraryError
+from .plan import BoundLibraryCall
+
+TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}
+DEFAULT_MATH, TENSOR_OP_MATH, FMA_MATH = 0, 1, 3
+CROSS_CORRELATION, NCHW, NHWC = 1, 0, 1
+ACTIVATION_RELU, ACTIVATION_IDENTITY, PROPAGATE_NAN = 1, 5, 1
+#: The only algorithm that takes a bias without ReLU.
+PRECOMPUTED_GEMM = 1
+#: By Fourier transforms: their error in fp32 is well above PyTorch's.
+FOURIER = {False: (4, 5), True: (2, 3)}
+ALGORITHMS = 8
+#: Algorithms that are run to choose from them.
+TRIED = 4
+MOST_WORKSPACE = 512 << 20
+
+Step = Callable[[Words], int]
+
+
+class AlgorithmPerformance(ctypes.Structure):
+    """cudnnConvolutionFwdAlgoPerf_t and cudnnConvolutionBwdDataAlgoPerf_t."""
+
+    _fields_ = [
+        ("algorithm", c_int),
+        ("status", c_int),
+        ("time", c_float),
+        ("memory", c_size_t),
+        ("deterministic", c_int),
+        ("math", c_int),
+        ("reserved", c_int * 3),
+    ]
+
+
+_DESCRIPTORS = ("Tensor", "Filter", "Convolution", "Activation")
+SIGNATURES: dict[str, list[object]] = {
+    "cudnnCreate": [c_void_p],
+    "cudnnSetStream": [c_void_p, c_void_p],
+    **{f"cudnnCreate{kind}Descriptor": [c_void_p] for kind in _DESCRIPTORS},
+    "cudnnSetTensorNdDescriptor": [c_void_p, c_int, c_int, c_void_p, c_void_p],
+    "cudnnSetFilterNdDescriptor": [c_void_p, c_int, c_int, c_int, c_void_p],
+    "cudnnSetConvolutionNdDescriptor": [c_void_p, c_int, c_void_p, c_void_p, c_void_p, c_int, c_int],
+    "cudnnSetConvolutionGroupCount": [c_void_p, c_int],
+    "cudnnSetConvolutionMathType": [c_void_p, c_int],
+    "cudnnSetActivationDescriptor": [c_void_p, c_int, c_int, c_double],
+    "cudnnGetConvolutionForwardAlgorithm_v7": [*[c_void_p] * 5, c_int, c_void_p, c_void_p],
+    "cudnnGetConvolutionBackwardDataAlgorithm_v7": [*[c_void_p] * 5, c_int, c_void_p, c_void_p],
+    "cudnnGetConvolutionForwardWorkspaceSize": [*[c_void_p] * 5, c_int, c_void_p],
+    "cudnnGetConvolutionBackwardDataWorkspaceSize": [*[c_void_p] * 5, c_int, c_void_p],
+    "cudnnConvolutionForward": [*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 3],
+    "cudnnConvolutionBackwardData": [*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 3],
+    "cudnnConvolutionBiasActivationForward": [*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 8],
+    "cudnnAddTensor": [c_void_p] * 7,
+    "cudnnActivationForward": [c_void_p] * 8,
+}
+
+
+class Cudnn:
+    """cuDNN with a handle on the current device. Calls take turns: the stream is a property of the handle.
+
+    Descriptors live as long as the process.
+    """
+
+    def __init__(self, paths: dict[str, str]) -> None:
+        self.lib = load(paths)
+        self.lock = threading.Lock()
+        self._handle: c_void_p | None = None
+
+    def handle(self) -> c_void_p:
+        if self._handle is None:
+            handle = c_void_p()
+            self.check("cudnnCreate", byref(handle))
+            self._handle = handle
+        return self._handle
+
+    def check(self, call: str, *arguments: object) -> None:
+        status = getattr(self.lib, call)(*arguments)
+        if status:
+            raise LibraryError(f"{call}: {self.name_of(status)}")
+
+    def name_of(self, status: int) -> str:
+        return (self.lib.cudnnGetErrorString(status) or b"unknown").decode()
+
+    def descriptor(self, kind: str) -> c_void_p:
+        made = c_void_p()
+        self.check(f"cudnnCreate{kind}Descriptor", byref(made))
+        return made
+
+    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Way]:
+        """The likely algorithms, each with bias and ReLU fused and, apart from it, as calls of their own."""
+        shape = read_shape(launch)
+        if shape.is_empty:
+            return [Way("nothing", 0, lambda words, stream: 0)]
+        return Convolution(self, launch, shape, tf32).ways()
+
+
+class Convolution:
+    """Descriptors of one convolution and the calls that do it."""
+
+    def __init__(self, library: Cudnn, launch: BoundLibraryCall, shape: Shape, tf32: bool) -> None:
+        self.library, self.fields, self.shape = library, launch.fields, shape
+        self.transposed = launch.library == "cudnn.conv_transpose"
+        self.relu = launch.settings["epilogue"].endswith("relu")
+        double, half = launch.dtype == "f64", launch.dtype in ("f16", "bf16")
+        # Without leave for TF32 the only math is FMA; half types and doubles take what the algorithm brings.
+        self.math = FMA_MATH if launch.dtype == "f32" and not tf32 else None
+        scalar = c_double if double else c_float
+        self.one, self.zero = scalar(1.0), scalar(0.0)
+        dtype = TYPES[launch.dtype]
+        self.x = self._tensor(dtype, shape.x, shape.x_strides)
+        self.out = self._tensor(dtype, shape.out, shape.out_strides)
+        self.bias = self._tensor(dtype, shape.bias, shape.bias_strides) if "bias" in self.fields else None
+        self.w = library.descriptor("Filter")
+        layout = NHWC if shape.channels_last else NCHW
+        library.check("cudnnSetFilterNdDescriptor", self.w, dtype, layout, len(shape.w), _ints(shape.w))
+        self.convolution = library.descriptor("Convolution")
+        library.check(
+            "cudnnSetConvolutionNdDescriptor",
+            *(self.convolution, len(shape.stride), _ints(shape.padding), _ints(shape.stride), _ints(shape.dilation)),
+            *(CROSS_CORRELATION, TYPES["f64" if double else "f32"]),
+        )
+        library.check("cudnnSetConvolutionGroupCount", self.convolution, shape.groups)
+        self._set_math(FMA_MATH if self.math is not None else TENSOR_OP_MATH if half else DEFAULT_MATH)
+        self.activations = {mode: self._activation(mode) for mode in (ACTIVATION_RELU, ACTIVATION_IDENTITY)}
+
+    def ways(self) -> list[Way]:
+        found = []
+        for result in self._algorithms()[:TRIED]:
+            math = result.math if self.math is None else self.math
+            self._set_math(math)
+            workspace = self._workspace(result.algorithm)
+            if workspace is None or workspace > MOST_WORKSPACE:
+                continue
+            name = f"cudnn {'transposed' if self.transposed else 'forward'} {result.algorithm} math {math}"
+            if self.bias is not None and not self.transposed and (self.relu or result.algorithm == PRECOMPUTED_GEMM):
+                steps = [self._fused(result.algorithm, workspace)]
+                found.append(Way(f"{name} fused", workspace, self._attempt(math, steps)))
+            steps = [self._plain(result.algorithm, workspace)]
+            steps += [self._add_bias()] if self.bias is not None else []
+            steps += [self._rectify()] if self.relu else []
+            found.append(Way(name, workspace, self._attempt(math, steps)))
+        return found
+
+    def _attempt(self, math: int, steps: list[Step]) -> Callable[[Words, int], int]:
+        lock, lib, handle = self.library.lock, self.library.lib, self.library.handle()
+        set_stream, set_math, convolution = lib.cudnnSetStream, lib.cudnnSetConvolutionMathType, self.convolution
+
+        def attempt(words: Words, stream: int) -> int:
+            with lock:
+                status: int = set_stream(handle, stream) or set_math(convolution, math)
+                for step in steps:
+                    status = status or step(words)
+            return status
+
+        return attempt
+
+    def _plain(self, algorithm: int, workspace: int) -> Step:
+        lib, handle = self.library.lib, self.library.handle()
+        x, w, out, scratch = self._places()
+        alpha, beta = byref(self.one), byref(self.zero)
+        in_x, in_w, in_out, convolution = self.x, self.w, self.out, self.convolution
+        if self.transposed:
+            backward = lib.cudnnConvolutionBackwardData
+
+            def transposed(words: Words) -> int:
+                operands = (alpha, in_w, words[w], in_x, words[x], convolution, algorithm, words[scratch], workspace)
+                return int(backward(handle, *operands, beta, in_out, words[out]))
+
+            return transposed
+        function = lib.cudnnConvolutionForward
+
+        def forward(words: Words) -> int:
+            operands = (alpha, in_x, words[x], in_w, words[w], convolution, algorithm, words[scratch], workspace)
+            return int(function(handle, *operands, beta, in_out, words[out]))
+
+        return forward
+
+    def _fused(self, algorithm: int, workspace: int) -> Step:
+        function, handle = self.library.lib.cudnnConvolutionBiasActivationForward, self.library.handle()
+        x, w, out, scratch = self._places()
+        bias, in_bias = self.fields.index("bias"), self.bias
+        one, zero = byref(self.one), byref(self.zero)
+        in_x, in_w, in_out, convolution = self.x, self.w, self.out, self.convolution
+        activation = self.activations[ACTIVATION_RELU if self.relu else ACTIVATION_IDENTITY]
+
+        def fused(words: Words) -> int:
+            operands = (one, in_x, words[x], in_w, words[w], convolution, algorithm, words[scratch], workspace)
+            added = (zero, in_out, words[out], in_bias, words[bias])
+            return int(function(handle, *operands, *added, activation, in_out, words[out]))
+
+        return fused
+
+    def _add_bias(self) -> Step:
+        function, handle = self.library.lib.cudnnAddTensor, self.library.handle()
+        bias, out, in_bias, in_out = self.fields.index("bias"), self.fields.index("out"), self.bias, self.out
+        one = byref(self.one)
+        return lambda words: int(function(handle, one, in_bias, words[bias], one, in_out, words[out]))
+
+    def _rectify(self) -> Step:
+        function, handle = self.library.lib.cudnnActivationForward, self.library.handle()
+        out, in_out, activation = self.fields.index("out"), self.out, self.activations[ACTIVATION_RELU]
+        one, zero = byref(self.one), byref(self.zero)
+        return lambda words: int(function(handle, activation, one, in_out, words[out], zero, in_out, words[out]))
+
+    def _places(self) -> tuple[int, int, int, int]:
+        return self.fields.index("x"), self.fields.index("w"), self.fields.index("out"), len(self.fields)
+
+    def _algorithms(self) -> list[AlgorithmPerformance]:
+        """What the heuristics name, best first: deterministic ones, others only where there is none."""
+        found, count = (AlgorithmPerformance * ALGORITHMS)(), c_int()
+        which = "BackwardData" if self.transposed else "Forward"
+        query = f"cudnnGetConvolution{which}Algorithm_v7"
+        self.library.check(query, self.library.handle(), *self._described(), ALGORITHMS, byref(count), byref(found))
+        usable = [
+            found[index]
+            for index in range(count.value)
+            if not found[index].status and found[index].algorithm not in FOURIER[self.transposed]
+        ]
+        return [one for one in usable if one.deterministic] or usable
+
+    def _workspace(self, algorithm: int) -> int | None:
+        which, size = "BackwardData" if self.transposed else "Forward", c_size_t()
+        function = getattr(self.library.lib, f"cudnnGetConvolution{which}WorkspaceSize")
+        status = function(self.library.handle(), *self._described(), algorithm, byref(size))
+        return None if status else size.value
+
+    def _described(self) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:
+        """The four descriptors in the order in which queries take them."""
+        if self.transposed:
+            return self.w, self.x, self.convolution, self.out
+        return self.x, self.w, self.convolution, self.out
+
+    def _set_math(self, math: int) -> None:
+        self.library.check("cudnnSetConvolutionMathType", self.convolution, math)
+
+    def _tensor(self, dtype: int, sizes: Sequence[int], strides: Sequence[int]) -> c_void_p:
+        made = self.library.descriptor("Tensor")
+        self.library.check("cudnnSetTensorNdDescriptor", made, dtype, len(sizes), _ints(sizes), _ints(strides))
+        return made
+
+    def _activation(self, mode: int) -> c_void_p:
+        made = self.library.descriptor("Activation")
+        self.library.check("cudnnSetActivationDescriptor", made, mode, PROPAGATE_NAN, 0.0)
+        return made
+
+
+def load(paths: dict[str, str]) -> ctypes.CDLL:
+    """cuDNN with its signatures. Raises OSError. What it asks the linker for by name is loaded before it."""
+    for needed in ("nvrtc", "cublaslt"):
+        if needed in paths:
+            ctypes.CDLL(paths[needed])
+    lib = ctypes.CDLL(paths["cudnn"])
+    for name, arguments in SIGNATURES.items():
+        function = getattr(lib, name)
+        function.argtypes, function.restype = arguments, c_int
+    lib.cudnnGetErrorString.argtypes, lib.cudnnGetErrorString.restype = [c_int], c_char_p
+    lib.cudnnGetVersion.restype = c_size_t
+    return lib
+
+
+def _ints(values: Sequence[int]) -> ctypes.Array[c_int]:
+    return (c_int * len(values))(*values)

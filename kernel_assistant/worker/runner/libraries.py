@@ -1,0 +1,130 @@
+"""cuBLASLt and cuDNN of the process: where they are, one handle of each, one choice for each operation and its sizes.
+
+Standard library only. See docs/libraries.md.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from .choosing import Way, Words, choose
+from .cuda_driver import CudaError, Driver, Events
+from .plan import DTYPE_BYTES, BoundLibraryCall, PlanError
+
+#: File names by library; the number behind ".so." is the major version.
+_FILES = {
+    "cublaslt": re.compile(r"libcublasLt\.so\.\d+$"),
+    "cudnn": re.compile(r"libcudnn\.so\.\d+$"),
+    "nvrtc": re.compile(r"libnvrtc\.so\.\d+$"),
+}
+_PACKAGES = {"cublaslt": "nvidia-cublas", "cudnn": "nvidia-cudnn-cu13 or nvidia-cudnn-cu12"}
+
+Run = Callable[[Words, int], None]
+
+
+class LibraryError(PlanError):
+    """A library cannot do an operation of the plan."""
+
+
+class LibraryMissing(LibraryError):
+    """The file of a library is not where this process could look."""
+
+
+class Chosen(NamedTuple):
+    """What a library launch runs: `run(words, stream)`, bytes of workspace, and which algorithm it is."""
+
+    run: Run
+    workspace: int
+    name: str
+
+
+class Library(Protocol):
+    """One opened library on one device."""
+
+    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Way]:
+        """Ways to do it, likely best first. Raises LibraryError where it takes no such operation."""
+
+    def name_of(self, status: int) -> str:
+        """The library's own name for a status."""
+
+
+class Libraries:
+    """The libraries on one device, opened when a launch first asks. The device's context is current."""
+
+    def __init__(self, driver: Driver, paths: dict[str, str], tf32: dict[str, bool]) -> None:
+        self.driver, self.paths, self.tf32 = driver, paths, tf32
+        self._events: Events | None = None
+        self._opened: dict[str, Library] = {}
+        self._chosen: dict[tuple[object, ...], Chosen] = {}
+
+    def bind(self, launch: BoundLibraryCall) -> Chosen:
+        """The way to run a launch, the same for equal operations. Raises LibraryError or CudaError."""
+        name = launch.library.partition(".")[0]
+        tf32 = launch.dtype == "f32" and launch.settings["compute"] == "flags" and self.tf32[name]
+        key = (*launch.key, tf32)
+        if key not in self._chosen:
+            self._chosen[key] = self._choose(self._open(name), launch, tf32)
+        return self._chosen[key]
+
+    def _choose(self, library: Library, launch: BoundLibraryCall, tf32: bool) -> Chosen:
+        ways = library.ways(launch, tf32)
+        if self._events is None:
+            self._events = Events(self.driver)
+        spans = [launch.spans[field] * DTYPE_BYTES[launch.dtype] for field in launch.fields]
+        way = choose(self.driver, self._events, ways, spans) if ways else None
+        if way is None:
+            raise LibraryError(f"{launch.library} has no algorithm for {launch.symbol} ({launch.sizes})")
+        attempt, name_of = way.attempt, library.name_of
+
+        def run(words: Words, stream: int) -> None:
+            status = attempt(words, stream)
+            if status:
+                raise CudaError(launch.library, status, name_of(status))
+
+        return Chosen(run, way.workspace, way.name)
+
+    def _open(self, name: str) -> Library:
+        if name not in self._opened:
+            if name not in self.paths:
+                raise LibraryMissing(
+                    f"lib{name} was not found beside PyTorch: install {_PACKAGES[name]}, or a PyTorch that brings it"
+                )
+            from .cublaslt import CublasLt
+            from .cudnn import Cudnn
+
+            try:
+                opened = (CublasLt if name == "cublaslt" else Cudnn)(self.paths)
+            except OSError as error:
+                raise LibraryMissing(f"{self.paths[name]} cannot be loaded: {error}") from error
+            self._opened[name] = opened
+        return self._opened[name]
+
+
+def find_libraries() -> dict[str, str]:
+    """Path by library: what this process has mapped (PyTorch's own), else what lies in `nvidia/*/lib` on sys.path."""
+    beside = [
+        path for folder in sys.path for path in sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib", "*")))
+    ]
+    found: dict[str, str] = {}
+    for path in [*_mapped(), *beside]:
+        for name, pattern in _FILES.items():
+            if pattern.match(os.path.basename(path)):
+                found.setdefault(name, path)
+    return found
+
+
+def library_folders() -> list[str]:
+    """Folders of what `find_libraries` finds: what a sandbox has to show."""
+    return sorted({os.path.dirname(path) for path in find_libraries().values()})
+
+
+def _mapped() -> list[str]:
+    if not os.path.exists("/proc/self/maps"):
+        return []
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return sorted({line.split(maxsplit=5)[5].strip() for line in maps if line.count("/")})
