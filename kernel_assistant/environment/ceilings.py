@@ -30,16 +30,28 @@ def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: 
 
     On a busy machine they stay unknown: too low a ceiling would call honest kernels impossible.
     """
-    path = cache_dir / "devices" / f"{device.key}.json"
-    try:
-        known = decode(path.read_bytes(), DeviceFacts)
-        return msgspec.structs.replace(device, copy_bandwidth=known.copy_bandwidth, read_bandwidth=known.read_bandwidth)
-    except (OSError, UsageError):
-        params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
-        measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
+    known = known_ceilings(device, cache_dir)
+    if known is not None:
+        return known
+    path = _path(device, cache_dir)
+    params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
+    measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
     if not measured.pop("quiet"):
         return device
     found = msgspec.structs.replace(device, **measured)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode(found))
     return found
+
+
+def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
+    """`device` with the bandwidths that were measured before, None where they were not."""
+    try:
+        known = decode(_path(device, cache_dir).read_bytes(), DeviceFacts)
+    except (OSError, UsageError):
+        return None
+    return msgspec.structs.replace(device, copy_bandwidth=known.copy_bandwidth, read_bandwidth=known.read_bandwidth)
+
+
+def _path(device: DeviceFacts, cache_dir: Path) -> Path:
+    return cache_dir / "devices" / f"{device.key}.json"

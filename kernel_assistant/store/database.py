@@ -33,6 +33,16 @@ MIGRATIONS = (
         created REAL NOT NULL, undone REAL NOT NULL);
     CREATE INDEX edits_by_path ON edits (path);
     """,
+    """
+    CREATE TABLE scans (
+        id INTEGER PRIMARY KEY, command TEXT NOT NULL, folder TEXT NOT NULL, created REAL NOT NULL,
+        document TEXT NOT NULL);
+    CREATE INDEX scans_by_command ON scans (command, folder);
+    CREATE TABLE recorded (
+        scan INTEGER NOT NULL, path TEXT NOT NULL, class TEXT NOT NULL, share REAL NOT NULL,
+        PRIMARY KEY (scan, path, class));
+    CREATE INDEX recorded_by_path ON recorded (path, class);
+    """,
 )
 
 _LOCK_WAIT_S = 5.0

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from .loading import evaluate, seed_everything
 from .memory import MemoryGuard, require_bytes
+from .recorded import recorded_calls
 from .symbols import evaluate_size
 from .worker_errors import TaskError, user_code
 
@@ -116,13 +117,14 @@ def _resize_dim(tensor: torch.Tensor, dim: int, size: int, generator: torch.Gene
 
 
 def _arguments(module: ModuleType, task: dict[str, Any], entry: dict[str, Any]) -> tuple[Args, Kwargs]:
+    recorded = recorded_calls(task["recording"], module) if task["recording"] else None
     if not entry["args"] and not entry["kwargs"]:
         result = module.get_inputs() if hasattr(module, "get_inputs") else _missing(task)
         if isinstance(result, dict):
             return (), result
     else:
-        result = evaluate(entry["args"], module) if entry["args"] else ()
-    kwargs = evaluate(entry["kwargs"], module) if entry["kwargs"] else {}
+        result = evaluate(entry["args"], module, recorded) if entry["args"] else ()
+    kwargs = evaluate(entry["kwargs"], module, recorded) if entry["kwargs"] else {}
     return tuple(result) if isinstance(result, (tuple, list)) else (result,), dict(kwargs)
 
 

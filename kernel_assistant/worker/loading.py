@@ -11,13 +11,14 @@ import linecache
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from .memory import MemoryGuard
+from .recorded import recorded_module
 from .worker_errors import TaskError, user_code
 
 
@@ -36,6 +37,9 @@ def load_module(task: dict[str, Any]) -> ModuleType:
     importlib.invalidate_caches()
     linecache.cache[path] = (len(task["content"]), None, task["content"].splitlines(keepends=True), path)
     with user_code("import_failed", f"importing {os.path.basename(path)}", "mend the file so that it imports", path):
+        if task["installed"] and importlib.util.find_spec(name) is not None:
+            # Executed anew, its classes would not be those that the rest of its package knows.
+            return importlib.import_module(name)
         return _execute(name, path, task["content"])
 
 
@@ -65,17 +69,21 @@ def build(module: ModuleType, task: dict[str, Any], device: str) -> torch.nn.Mod
     hint = "declare constructor arguments: init=(...) in the comment, or get_init_inputs()"
     seed_everything(task["seed"])
     with user_code("cannot_build", what, hint, path), MemoryGuard(device, what), torch.device(device):
-        args, kwargs = _init_arguments(module, task)
-        _check_signature(cls, args, kwargs, task)
-        model = cls(*args, **kwargs)
+        if task["recording"] and not (task["init"] or task["init_kwargs"]):
+            model = recorded_module(task["recording"], module, cls, device)
+        else:
+            args, kwargs = _init_arguments(module, task)
+            _check_signature(cls, args, kwargs, task)
+            model = cls(*args, **kwargs)
         model = model.to(device)
         model.train(bool(task["training"]))
         return model.requires_grad_(False)
 
 
-def evaluate(expression: str, module: ModuleType) -> Any:
-    """An expression of the task in the module's namespace, with `torch` in scope."""
-    return eval(compile(expression, "<kernel-assistant>", "eval"), {"torch": torch, **vars(module)})
+def evaluate(expression: str, module: ModuleType, recorded: Callable[[int], Any] | None = None) -> Any:
+    """An expression of the task in the module's namespace, with `torch` in scope, and `recorded` where there is one."""
+    names = {"torch": torch, **vars(module), **({} if recorded is None else {"recorded": recorded})}
+    return eval(compile(expression, "<kernel-assistant>", "eval"), names)
 
 
 def seed_everything(seed: int) -> None:

@@ -1,0 +1,146 @@
+"""What is known of one module class, and of each of its configurations, while the program runs."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .signature import Key, spanned_bytes
+
+#: They hold modules and compute next to nothing: torch.nn's leaf classes count for whoever is above them.
+_CONTAINERS = {
+    "Sequential",
+    "ModuleList",
+    "ModuleDict",
+    "DataParallel",
+    "DistributedDataParallel",
+    "FullyShardedDataParallel",
+}
+#: Matrix products and convolutions: vendor libraries, near their limit.
+_PRODUCTS = (
+    torch.nn.Linear,
+    torch.nn.Bilinear,
+    torch.nn.modules.conv._ConvNd,
+    torch.nn.MultiheadAttention,
+    torch.nn.RNNBase,
+    torch.nn.RNNCellBase,
+)
+MOST_SIGNATURES = 64
+MOST_CONFIGURATIONS = 16
+
+
+@dataclass
+class Signature:
+    """One kind of call of one configuration. `sample` is the number of its saved inputs, -1 without."""
+
+    number: int
+    text: str
+    kind: str
+    input_bytes: int
+    training: bool
+    calls: int = 0
+    seconds: float = 0.0
+    output_bytes: int = 0
+    output: str = ""
+    sample: int = -1
+    exact: bool = True
+
+
+@dataclass
+class Configuration:
+    """Instances of a class with equal parameters and plain attributes. `bytes` of distinct parameters and buffers."""
+
+    number: int
+    bytes: int
+    device: str
+    signatures: dict[Key, Signature] = field(default_factory=dict)
+    kept: str = ""
+    refused: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, line: str) -> None:
+        if line not in self.notes:
+            self.notes.append(line)
+
+
+@dataclass
+class ModuleClass:
+    """One class. Times in seconds as docs/scan.md defines them; `unserved` is the part of `share` where applied kernels
+    would not run, by reason."""
+
+    number: int
+    cls: type
+    path: str
+    is_torch: bool
+    is_container: bool
+    is_product: bool
+    calls: int = 0
+    inclusive: float = 0.0
+    own: float = 0.0
+    share: float = 0.0
+    products: float = 0.0
+    unserved: dict[str, float] = field(default_factory=dict)
+    callers: dict[str, int] = field(default_factory=dict)
+    configurations: dict[Key, Configuration] = field(default_factory=dict)
+    uncounted: int = 0
+
+
+def describe(cls: type, number: int) -> ModuleClass:
+    is_torch = cls.__module__.startswith("torch.")
+    return ModuleClass(
+        number=number,
+        cls=cls,
+        path=_source(cls),
+        is_torch=is_torch,
+        is_container=is_torch and cls.__name__ in _CONTAINERS,
+        is_product=issubclass(cls, _PRODUCTS),
+    )
+
+
+def configuration_key(module: torch.nn.Module) -> tuple[Key, int, str]:
+    """(what makes instances alike, bytes of distinct parameters and buffers, device type). Once for each instance."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    dense = [tensor for _, tensor in tensors if tensor.layout is torch.strided and not _is_lazy(tensor)]
+    shapes = tuple((name, _shape(tensor), tensor.dtype) for name, tensor in tensors)
+    return (shapes, _attributes(module)), sum(map(spanned_bytes, dense)), dense[0].device.type if dense else ""
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to an installed package or to Python itself."""
+    parts = path.split(os.sep)
+    if "site-packages" in parts or "dist-packages" in parts:
+        return True
+    library = os.path.dirname(os.path.abspath(os.__file__))
+    return path.startswith((library + os.sep, os.path.join(sys.prefix, "lib") + os.sep))
+
+
+def _source(cls: type) -> str:
+    """The file of a class, "" where it has none. Asked at once: that of a script is forgotten before the exit."""
+    with contextlib.suppress(OSError, TypeError):
+        return os.path.abspath(inspect.getsourcefile(cls) or "")
+    return ""
+
+
+def _attributes(module: torch.nn.Module) -> Key:
+    plain = (bool, int, float, str, type(None), torch.dtype)
+    found = []
+    for name, value in vars(module).items():
+        if isinstance(value, plain) and name != "training":
+            found.append((name, value))
+        elif isinstance(value, tuple) and all(isinstance(item, plain) for item in value):
+            found.append((name, value))
+    return tuple(found)
+
+
+def _shape(tensor: torch.Tensor) -> Key:
+    return () if _is_lazy(tensor) else tuple(tensor.shape)
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    return bool(torch.nn.parameter.is_lazy(tensor))

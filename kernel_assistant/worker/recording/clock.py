@@ -1,0 +1,66 @@
+"""Times of calls: the CPU's clock, or events on the CUDA stream, which are read when they have come to pass."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+#: Calls whose events are not yet read; beyond that the program waits for the oldest of them.
+_MOST_WAITING = 8192
+
+Note = Callable[[float], None]
+
+
+class Clock:
+    """`begin` before a call, `end` behind it; the note gets the seconds, on CUDA some time later."""
+
+    def __init__(self) -> None:
+        self.events_used = 0
+        self._free: dict[int, list[Any]] = {}
+        self._waiting: deque[tuple[Any, Any, Note]] = deque()
+
+    def begin(self, cuda: bool) -> Any:
+        if not cuda:
+            return None
+        return self._record()
+
+    def end(self, begun: Any, seconds: float, note: Note) -> None:
+        """`seconds` is what the CPU's clock says; it counts where no event was begun."""
+        if begun is None:
+            note(seconds)
+            return
+        self.events_used += 1
+        self._waiting.append((begun, self._record(), note))
+        if len(self._waiting) > 64:
+            self._read(wait_above=_MOST_WAITING)
+
+    def settle(self) -> None:
+        """Read everything, waiting where it must."""
+        self._read(wait_above=0)
+
+    def _read(self, wait_above: int) -> None:
+        while self._waiting:
+            begun, ended, note = self._waiting[0]
+            if not ended.query():
+                if len(self._waiting) <= wait_above:
+                    return
+                ended.synchronize()
+            self._waiting.popleft()
+            note(begun.elapsed_time(ended) * 1e-3)
+            if begun.device == ended.device:
+                self._free.setdefault(begun.device.index, []).extend((begun, ended))
+
+    def _record(self) -> Any:
+        """An event on the current stream. An event belongs to the device that it was first recorded on."""
+        free = self._free.get(torch.cuda.current_device())
+        event: Any = free.pop() if free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+
+def now() -> float:
+    return time.perf_counter()

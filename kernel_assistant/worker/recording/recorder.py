@@ -1,0 +1,307 @@
+"""Counts and times every call of a module, and writes down what it knows. Never lets a fault of its own reach the
+program: it then stops and says so in the recording."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from typing import Any
+
+import torch
+
+from . import report
+from .classes import MOST_CONFIGURATIONS, MOST_SIGNATURES, Configuration, ModuleClass, Signature
+from .classes import configuration_key, describe
+from .clock import Clock, now
+from .constructors import ByIdentity, Constructors
+from .samples import Samples, main_file
+from .signature import Key, Reader, kind, text
+
+_WRITE_EVERY_S = 2.0
+_FIRST_WRITE_S = 0.25
+#: Share of the time so far from which on a class's larger inputs are kept.
+_MATTERS = 0.01
+
+
+class Frame:
+    """One call that runs now. Times are of the CPU's clock."""
+
+    __slots__ = (
+        "above",
+        "began",
+        "begun",
+        "cls",
+        "compiled",
+        "configuration",
+        "inside",
+        "module",
+        "overhead",
+        "signature",
+        "target",
+        "unserved",
+    )
+
+    def __init__(self, module: Any, cls: ModuleClass, above: Frame | None) -> None:
+        self.module, self.cls, self.above = module, cls, above
+        self.began = self.overhead = 0.0
+        self.begun: Any = None
+        self.compiled = False
+        self.inside = False
+        self.target = cls
+        self.unserved = ""
+        self.configuration: Configuration | None = None
+        self.signature: Signature | None = None
+
+
+class _Thread(threading.local):
+    top: Frame | None = None
+    busy = False
+
+
+class Recorder:
+    """One process. `enter` and `leave` come in pairs; `end` writes for the last time."""
+
+    def __init__(self, folder: str, began: float) -> None:
+        self.active = True
+        self.folder, self.began = folder, began
+        self.classes: dict[type, ModuleClass] = {}
+        self.skipped: dict[str, int] = {}
+        self.failure = ""
+        self.main = ""
+        self.ended = "running"
+        self.calls, self.overhead = 0, 0.0
+        self.first_call = self.last_call = 0.0
+        self.constructors = Constructors()
+        self.clock = Clock()
+        self.samples = Samples(folder, self.constructors)
+        self._configurations = ByIdentity()
+        self._thread = _Thread()
+        self._lock = threading.RLock()
+        self._owner = os.getpid()
+        self._write_at = now() + _FIRST_WRITE_S
+
+    def enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
+        """Begin a call; None where it is not recorded."""
+        thread = self._thread
+        if thread.busy or (thread.top is not None and thread.top.compiled):
+            return None
+        arrived = now()
+        thread.busy = True
+        try:
+            reason = _not_ours(module)
+            frame = None if reason else self._frame(module, args, kwargs)
+            if reason:
+                self.skipped[reason] = self.skipped.get(reason, 0) + 1
+                if reason == "torch.compile":
+                    frame = self._compiled_frame(module)
+            if frame is not None:
+                thread.top = frame
+                self._begin(frame, arrived)
+            return frame
+        except Exception:
+            self._give_up()
+            return None
+        finally:
+            thread.busy = False
+
+    def leave(self, frame: Frame, result: Any) -> None:
+        """End a call; `result` is None where it raised."""
+        ended = now()
+        thread = self._thread
+        thread.top, thread.busy = frame.above, True
+        try:
+            if not self.active or frame.compiled:
+                return
+            self._count(frame, ended)
+            if frame.signature is not None and result is not None:
+                self._look_at_result(frame, frame.signature, result)
+            self.last_call = ended
+            if frame.above is None and ended >= self._write_at:
+                self._write(wait=False)
+            spent = now() - ended
+            self.overhead += spent
+            if frame.above is not None:
+                frame.above.overhead += spent + frame.overhead
+        except Exception:
+            self._give_up()
+        finally:
+            thread.busy = False
+
+    def end(self, how: str) -> None:
+        """Write for the last time; later calls pass by."""
+        if self.active and os.getpid() == self._owner:
+            self.ended = how
+            self._write(wait=True)
+            self.active = False
+
+    def stop(self) -> None:
+        """In a forked child: its calls are not part of this recording."""
+        self.active = False
+
+    def _frame(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
+        cls = self.classes.get(type(module))
+        if cls is None:
+            self.main = self.main or main_file()
+            cls = self.classes[type(module)] = describe(type(module), len(self.classes))
+        frame = Frame(module, cls, self._thread.top)
+        above, owner = frame.above, frame.above
+        caller = above.cls.cls.__qualname__ if above else ""
+        cls.callers[caller] = cls.callers.get(caller, 0) + 1
+        while above is not None and not frame.inside:
+            frame.inside = above.cls is cls
+            above = above.above
+        while owner is not None and owner.cls.is_container:
+            owner = owner.above
+        folded = cls.is_torch and not module._modules and owner is not None
+        if folded and owner is not None:
+            frame.target = owner.target
+        self._recognise(frame, args, kwargs, folded)
+        return frame
+
+    def _compiled_frame(self, module: Any) -> Frame:
+        """Marks that everything below belongs to torch.compile; takes no time of its own."""
+        frame = Frame(module, describe(type(module), -1), self._thread.top)
+        frame.compiled = True
+        return frame
+
+    def _recognise(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], folded: bool) -> None:
+        """Which configuration and which signature this call is of; keeps its inputs if they are wanted."""
+        configuration = self._configuration(frame.cls, frame.module)
+        reader = Reader()
+        key = (reader.key(args), reader.key(kwargs), bool(frame.module.training))
+        device = next(iter(reader.devices - {"cpu"}), configuration.device if configuration else "")
+        frame.begun = device == "cuda"
+        frame.unserved = self._unserved(frame.module, reader)
+        if configuration is None:
+            frame.cls.uncounted += 1
+            return
+        frame.configuration = configuration
+        signature = configuration.signatures.get(key)
+        if signature is None:
+            if len(configuration.signatures) >= MOST_SIGNATURES:
+                frame.cls.uncounted += 1
+                return
+            signature = _signature(len(configuration.signatures), key, reader)
+            configuration.signatures[key] = signature
+        signature.calls += 1
+        frame.signature = signature
+        if not folded and (signature.sample < 0 or not signature.exact):
+            self.samples.keep_inputs(frame.cls, configuration, signature, (args, kwargs), self._matters(frame.cls))
+
+    def _configuration(self, cls: ModuleClass, module: Any) -> Configuration | None:
+        found: Configuration | None = self._configurations.get(module)
+        if found is None:
+            key, size, device = configuration_key(module)
+            found = cls.configurations.get(key)
+            if found is None and len(cls.configurations) < MOST_CONFIGURATIONS:
+                found = cls.configurations[key] = Configuration(len(cls.configurations), size, device)
+            if found is not None:
+                self._configurations.put(module, found)
+        return found
+
+    def _unserved(self, module: Any, reader: Reader) -> str:
+        if torch._C._is_any_autocast_enabled():
+            return "autocast"
+        if torch.is_grad_enabled():
+            if reader.gradient or any(parameter.requires_grad for parameter in module.parameters()):
+                return "gradient"
+        return ""
+
+    def _begin(self, frame: Frame, arrived: float) -> None:
+        frame.begun = None if frame.compiled else self.clock.begin(bool(frame.begun))
+        frame.began = now()
+        if not self.first_call:
+            self.first_call = frame.began
+        spent = frame.began - arrived
+        self.overhead += spent
+        if frame.above is not None:
+            frame.above.overhead += spent
+
+    def _count(self, frame: Frame, ended: float) -> None:
+        cls, target = frame.cls, frame.target
+        above = frame.above
+        parent = None if above is None else above.cls
+        signature, outermost, unserved = frame.signature, not frame.inside, frame.unserved
+        above_unserved = "" if above is None else above.unserved
+
+        def note(seconds: float) -> None:
+            with self._lock:
+                if outermost:
+                    cls.inclusive += seconds
+                cls.own += seconds
+                target.share += seconds
+                if cls.is_product:
+                    target.products += seconds
+                if unserved:
+                    target.unserved[unserved] = target.unserved.get(unserved, 0.0) + seconds
+                if parent is not None:
+                    parent.own -= seconds
+                    parent.share -= seconds
+                    if above_unserved:
+                        parent.unserved[above_unserved] = parent.unserved.get(above_unserved, 0.0) - seconds
+                if signature is not None:
+                    signature.seconds += seconds
+
+        cls.calls += 1
+        self.calls += 1
+        self.clock.end(frame.begun, ended - frame.began - frame.overhead, note)
+
+    def _look_at_result(self, frame: Frame, signature: Signature, result: Any) -> None:
+        if not signature.output:
+            reader = Reader()
+            signature.output = text(reader.key(result))
+            signature.output_bytes = reader.bytes
+        configuration = frame.configuration
+        if configuration is not None and signature.sample >= 0 and configuration.kept != "module":
+            self.samples.keep_module(frame.cls, configuration, frame.module, self._matters(frame.cls))
+
+    def _matters(self, cls: ModuleClass) -> bool:
+        return cls.inclusive > _MATTERS * (now() - self.began)
+
+    def _write(self, *, wait: bool) -> None:
+        try:
+            began = now()
+            if wait:
+                self.clock.settle()
+            report.write(self)
+            self._write_at = now() + max(_WRITE_EVERY_S, 20 * (now() - began))
+        except Exception:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Stop recording for good; what was counted so far is written with the reason."""
+        self.active = False
+        error = traceback.format_exc()
+        self.failure = error.strip().splitlines()[-1]
+        try:
+            report.write(self)
+        except Exception:
+            print(f"kernel-assistant scan: the recorder failed and stopped: {error}", file=sys.stderr)
+
+
+def _signature(number: int, key: Key, reader: Reader) -> Signature:
+    args, kwargs, training = key
+    shown = text(args)
+    if len(kwargs) > 1:
+        shown = f"{shown[:-1]}{', ' if len(args) > 1 else ''}{text(kwargs)[1:-1]})"
+    return Signature(number, shown, repr(kind(key)), reader.bytes, training)
+
+
+def _not_ours(module: Any) -> str:
+    """Why a call is passed by: "" if it is not."""
+    cls = type(module)
+    if cls.__name__ == "OptimizedModule" or module.__dict__.get("_compiled_call_impl") is not None:
+        return "torch.compile"
+    if isinstance(module, torch.jit.ScriptModule) or torch._C._get_tracing_state() is not None:
+        return "torch.jit"
+    if cls.__module__.startswith("torch.fx"):
+        return "torch.fx"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "functional transform"
+    if torch._C._len_torch_dispatch_stack() > 0:
+        return "dispatch mode"
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return "CUDA graph capture"
+    return ""

@@ -1,0 +1,101 @@
+"""`recording.json`: everything that was counted, as plain values (records/scan.py reads it)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .classes import Configuration, ModuleClass, Signature, is_installed
+from .clock import now
+from .samples import folder_name, main_file, write_file
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+FILE = "recording.json"
+
+
+def write(recorder: Recorder) -> None:
+    """Replace the file by what is known now."""
+    document = {
+        "version": 1,
+        "pid": os.getpid(),
+        "argv": list(sys.orig_argv),
+        "folder": os.getcwd(),
+        "main": recorder.main,
+        "python": sys.executable,
+        "torch": torch.__version__,
+        "clock": "cuda events" if recorder.clock.events_used else "cpu",
+        "device": _device(recorder),
+        "wall_seconds": now() - recorder.began,
+        "calls_seconds": recorder.last_call - recorder.first_call,
+        "overhead_seconds": recorder.overhead,
+        "calls": recorder.calls,
+        "ended": recorder.ended,
+        "failure": recorder.failure,
+        "skipped": dict(recorder.skipped),
+        "search_path": _own_folders(),
+        "classes": [_class(cls) for cls in list(recorder.classes.values()) if cls.calls],
+    }
+    write_file(os.path.join(recorder.folder, FILE), json.dumps(document).encode())
+
+
+def _class(cls: ModuleClass) -> dict[str, Any]:
+    return {
+        "name": cls.cls.__name__,
+        "qualname": cls.cls.__qualname__,
+        "module": cls.cls.__module__,
+        "path": cls.path,
+        "installed": bool(cls.path) and is_installed(cls.path),
+        "calls": cls.calls,
+        "inclusive_seconds": cls.inclusive,
+        "own_seconds": cls.own,
+        "share_seconds": cls.share,
+        "products_seconds": cls.products,
+        "unserved_seconds": {reason: seconds for reason, seconds in cls.unserved.items() if seconds > 0},
+        "callers": dict(cls.callers),
+        "container": cls.is_container,
+        "uncounted": cls.uncounted,
+        "configurations": [_configuration(cls, one) for one in list(cls.configurations.values())],
+    }
+
+
+def _configuration(cls: ModuleClass, configuration: Configuration) -> dict[str, Any]:
+    return {
+        "folder": folder_name(cls, configuration),
+        "parameter_bytes": configuration.bytes,
+        "kept": configuration.kept,
+        "notes": list(configuration.notes),
+        "signatures": [_signature(one) for one in list(configuration.signatures.values())],
+    }
+
+
+def _signature(signature: Signature) -> dict[str, Any]:
+    return {
+        "text": signature.text,
+        "kind": signature.kind,
+        "output": signature.output,
+        "calls": signature.calls,
+        "seconds": signature.seconds,
+        "training": signature.training,
+        "input_bytes": signature.input_bytes,
+        "output_bytes": signature.output_bytes,
+        "sample": signature.sample,
+        "exact": signature.exact,
+    }
+
+
+def _device(recorder: Recorder) -> str:
+    if not recorder.clock.events_used:
+        return "cpu"
+    return str(torch.cuda.get_device_name())
+
+
+def _own_folders() -> list[str]:
+    """The program's import path without what is installed, which a worker has anyway."""
+    entries = [os.path.abspath(entry) for entry in sys.path]
+    return [entry for entry in dict.fromkeys(entries) if os.path.isdir(entry) and not is_installed(entry + os.sep)]

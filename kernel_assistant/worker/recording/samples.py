@@ -1,0 +1,201 @@
+"""Keeps modules and the inputs of some of their calls as files, within limits. Read by `worker/recorded.py`."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .classes import Configuration, ModuleClass, Signature
+from .constructors import Constructors
+
+SMALL = 16 << 20
+LARGE = 256 << 20
+TOTAL = 1 << 30
+MOST_SAMPLES = 3
+MOST_CONFIGURATIONS = 4
+_STATISTICS_ELEMENTS = 1 << 20
+
+
+class TooLargeError(Exception):
+    """More bytes than the limit of the file that is being written."""
+
+
+class Samples:
+    """Files below `folder`, one subfolder for each configuration of a class."""
+
+    def __init__(self, folder: str, constructors: Constructors) -> None:
+        self._folder, self._constructors = folder, constructors
+        self.bytes = 0
+
+    def keep_inputs(
+        self,
+        cls: ModuleClass,
+        configuration: Configuration,
+        signature: Signature,
+        call: tuple[tuple[Any, ...], dict[str, Any]],
+        matters: bool,
+    ) -> None:
+        """Keep the arguments of a call that is about to happen: their values, or what describes them."""
+        exact = signature.input_bytes <= (LARGE if matters else SMALL)
+        if signature.sample >= 0 and (signature.exact or not exact):
+            return
+        kept = sum(one.sample >= 0 for one in configuration.signatures.values())
+        if signature.sample < 0 and (kept >= MOST_SAMPLES or configuration.number >= MOST_CONFIGURATIONS):
+            return
+        number = signature.sample if signature.sample >= 0 else kept
+        if self._keep(cls, configuration, f"inputs-{number}.pt", call, exact=exact):
+            signature.sample, signature.exact = number, exact
+
+    def keep_module(self, cls: ModuleClass, configuration: Configuration, module: Any, matters: bool) -> None:
+        """Keep the module, or how it was constructed where it does not pickle or is too large so far."""
+        if configuration.kept == "module" or "module" in configuration.refused:
+            return
+        if configuration.bytes <= (LARGE if matters else SMALL):
+            if self._keep(cls, configuration, "module.pt", module, exact=None):
+                configuration.kept = "module"
+                return
+            configuration.refused.append("module")
+        if configuration.kept or "init" in configuration.refused:
+            return
+        arguments = self._constructors.of(module)
+        dtypes = {tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()}
+        dtype = dtypes.pop() if len(dtypes) == 1 else None
+        if arguments is not None and self._keep(cls, configuration, "init.pt", (*arguments, dtype), exact=True):
+            configuration.kept = "init"
+        else:
+            configuration.refused.append("init")
+
+    def _keep(
+        self, cls: ModuleClass, configuration: Configuration, name: str, value: Any, *, exact: bool | None
+    ) -> bool:
+        """Write one file; False with a note where the value cannot be kept."""
+        folder = os.path.join(self._folder, folder_name(cls, configuration))
+        try:
+            content = _saved(value, exact, min(2 * LARGE, TOTAL - self.bytes))
+            if not os.path.isdir(folder):
+                os.makedirs(folder, mode=0o700)
+                with open(os.path.join(folder, "origin.json"), "w", encoding="utf-8") as file:
+                    json.dump({"module": cls.cls.__module__, "main": main_file()}, file)
+            write_file(os.path.join(folder, name), content)
+        except TooLargeError:
+            configuration.note(f"{name}: larger than the limit")
+        except Exception as error:  # noqa: BLE001 - pickling runs the program's own code, which may raise anything
+            lines = str(error).splitlines()
+            configuration.note(f"{name}: {type(error).__name__}: {lines[0] if lines else ''}")
+        else:
+            self.bytes += len(content)
+            return True
+        return False
+
+
+def folder_name(cls: ModuleClass, configuration: Configuration) -> str:
+    return f"c{cls.number}v{configuration.number}"
+
+
+def main_file() -> str:
+    """The file that runs as `__main__`, "" where there is none."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    return os.path.abspath(path) if path else ""
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Whole or not at all; readable by the user only."""
+    draft = f"{path}.new"
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+    os.replace(draft, path)
+
+
+def compact(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU with the same shape and strides, without the rest of a storage that it is a view of."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    shape = [1 if stride == 0 and size else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    part = tensor[tuple(slice(0, size) for size in shape)] if shape != list(tensor.shape) else tensor
+    span = sum((size - 1) * stride for size, stride in zip(shape, tensor.stride(), strict=True)) + 1
+    if part.numel() == 0 or span * tensor.element_size() > LARGE:
+        return part.to("cpu", copy=True).contiguous().expand(tensor.shape)
+    held = torch.empty_strided(shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return held.copy_(part).expand(tensor.shape)
+
+
+def statistics(tensor: torch.Tensor) -> dict[str, Any]:
+    """What a large tensor is described by; figures of a part of it."""
+    tensor = tensor.detach()
+    described: dict[str, Any] = {
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+    }
+    part = tensor
+    while part.numel() > _STATISTICS_ELEMENTS:
+        longest = max(range(part.dim()), key=lambda dim: part.shape[dim])
+        part = part.narrow(longest, 0, max(1, part.shape[longest] // 2))
+    values = part.to("cpu", torch.float64).flatten()
+    values = values[values.isfinite()]
+    if values.numel():
+        described |= {
+            "lowest": float(values.min()),
+            "highest": float(values.max()),
+            "mean": float(values.mean()),
+            "deviation": float(values.std(correction=0)),
+        }
+    return described
+
+
+def held(tensor: torch.Tensor) -> torch.Tensor:
+    """Named in a file in front of each tensor of a call; the reader has its own of this name."""
+    return tensor
+
+
+def drawn(described: dict[str, Any]) -> torch.Tensor:
+    """Named in a file in place of a tensor that was too large; the reader has its own of this name."""
+    raise NotImplementedError("only the worker draws inputs")
+
+
+def _saved(value: Any, exact: bool | None, limit: int) -> bytes:
+    buffer = _Limited(limit)
+    pickling = pickle if exact is None else _pickling(exact)
+    # The program may run in inference mode, or have a default device.
+    with torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):
+        torch.save(value, buffer, pickle_module=pickling)
+    return buffer.getvalue()
+
+
+def _pickling(exact: bool) -> Any:
+    """A pickle module for `torch.save` that writes `compact` tensors or, where not `exact`, statistics of large ones."""
+
+    class Pickler(pickle.Pickler):
+        own: dict[int, torch.Tensor] = {}
+
+        def reducer_override(self, value: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | Any:
+            if not isinstance(value, torch.Tensor) or id(value) in self.own or value.layout is not torch.strided:
+                return NotImplemented
+            if not exact and value.numel() * value.element_size() > SMALL:
+                return drawn, (statistics(value),)
+            copy = compact(value)
+            self.own[id(copy)] = copy
+            return held, (copy,)
+
+    Pickler.own = {}
+    module = types.ModuleType("kernel_assistant_pickle")
+    module.Pickler = Pickler  # type: ignore[attr-defined]
+    return module
+
+
+class _Limited(io.BytesIO):
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + len(data) > self._limit:
+            raise TooLargeError
+        return super().write(data)

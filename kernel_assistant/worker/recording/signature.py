@@ -1,0 +1,122 @@
+"""What tells one call from another: structure, shapes, strides, dtypes, devices and plain values of its arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+
+Key = Any  # a nested tuple, hashable
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+_SHORT = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "b1",
+}
+_MOST_TEXT = 160
+
+
+class Reader:
+    """Walks the arguments or the result of one call. `bytes` of the distinct tensors, `devices` by type."""
+
+    __slots__ = ("bytes", "devices", "gradient", "tensors")
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self.devices: set[str] = set()
+        self.bytes = 0
+        self.gradient = False
+
+    def key(self, value: Any, depth: int = 0) -> Key:
+        """Equal for values that a kernel could not tell apart but by the numbers in their tensors."""
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, _PLAIN):
+            return (type(value).__name__, value)
+        if depth > 8:
+            return "..."
+        kind = type(value).__qualname__
+        if isinstance(value, dict):
+            return (kind, *((str(name), self.key(item, depth + 1)) for name, item in value.items()))
+        if isinstance(value, (tuple, list)):
+            return (kind, *(self.key(item, depth + 1) for item in value))
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            names = [field.name for field in dataclasses.fields(value)]
+            return (kind, *((name, self.key(getattr(value, name, None), depth + 1)) for name in names))
+        return (kind,)
+
+    def _tensor(self, tensor: torch.Tensor) -> Key:
+        device = tensor.device
+        self.devices.add(device.type)
+        if tensor.requires_grad:
+            self.gradient = True
+        if tensor.layout is not torch.strided:
+            return (type(tensor).__name__, str(tensor.layout), tuple(tensor.shape), tensor.dtype)
+        if not any(tensor is one for one in self.tensors):
+            self.tensors.append(tensor)
+            self.bytes += spanned_bytes(tensor)
+        return (_class_of(tensor), tuple(tensor.shape), tensor.stride(), tensor.dtype, device.type)
+
+
+def spanned_bytes(tensor: torch.Tensor) -> int:
+    """Bytes of the distinct elements: an expanded dimension is one element."""
+    if 0 in tensor.stride():
+        sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size]
+        return math.prod(sizes) * tensor.element_size()
+    return tensor.numel() * tensor.element_size()
+
+
+def text(key: Key) -> str:
+    """For people: `(f32[8, 128], None, {mask: b1[8]})`, shortened."""
+    found = _text(key)
+    return found if len(found) <= _MOST_TEXT else found[: _MOST_TEXT - 1] + "…"
+
+
+def kind(key: Key) -> Key:
+    """The key without sizes and strides: calls of one kind may be workloads of one task."""
+    if _is_tensor(key):
+        return (key[0], len(key[1]), key[3], key[4])
+    return tuple(kind(item) if isinstance(item, tuple) else item for item in key) if isinstance(key, tuple) else key
+
+
+def _text(key: Key) -> str:
+    if not isinstance(key, tuple):
+        return str(key)
+    if _is_tensor(key):
+        dtype = _SHORT.get(key[3], str(key[3]).removeprefix("torch."))
+        name = "" if key[0] == "Tensor" else f"{key[0]} "
+        layout = "" if key[2] == _contiguous(key[1]) else "/" + ",".join(map(str, key[2]))
+        return f"{name}{dtype}{list(key[1])}{layout}"
+    name, rest = key[0], key[1:]
+    if name in ("tuple", "list"):
+        return "(" + ", ".join(map(_text, rest)) + ")"
+    if rest and all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in rest):
+        body = ", ".join(f"{item[0]}: {_text(item[1])}" for item in rest)
+        return f"{{{body}}}" if name == "dict" else f"{name}({body})"
+    if len(rest) == 1 and not isinstance(rest[0], tuple):
+        return repr(rest[0]) if isinstance(rest[0], str) else str(rest[0])
+    return str(name)
+
+
+def _is_tensor(key: Key) -> bool:
+    return isinstance(key, tuple) and len(key) == 5 and isinstance(key[3], torch.dtype)
+
+
+def _class_of(tensor: torch.Tensor) -> str:
+    cls = type(tensor)
+    return "Tensor" if cls is torch.Tensor or cls is torch.nn.Parameter else cls.__qualname__
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
