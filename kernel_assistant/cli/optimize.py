@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import click
+import msgspec
 
 from kernel_assistant.cli.common import json_option, run_options, settings_for
 from kernel_assistant.cli.progress import choose_progress
@@ -25,7 +26,10 @@ from kernel_assistant.session.prepare import prepare
 @json_option
 @click.option("--fail-under", type=float, metavar="X", help="Exit with 1 unless X times as fast as torch.compile.")
 @click.option("--detach", is_flag=True, help="Print the job's number and leave it to the session host.")
-def optimize_command(file: str, as_json: bool, fail_under: float | None, detach: bool, **flags: object) -> int:
+@click.option("--free-wins/--no-free-wins", default=True, help="Measure what gains without a kernel (default: yes).")
+def optimize_command(
+    file: str, as_json: bool, fail_under: float | None, detach: bool, free_wins: bool, **flags: object
+) -> int:
     """Have kernels written for a module until they beat torch.compile or the budget is spent.
 
     The module's inputs come from get_inputs(), a comment above the class, or pyproject.toml. Ctrl-C stops the job and
@@ -37,6 +41,7 @@ def optimize_command(file: str, as_json: bool, fail_under: float | None, detach:
     if settings.host:
         return optimize_there(file, settings, as_json=as_json, fail_under=fail_under, detach=detach)
     task, options = prepare(file, settings)
+    options = msgspec.structs.replace(options, free_wins=free_wins)
     client = Client(settings)
     submitted = client.submit(task, options)
     job = str(submitted["job"])

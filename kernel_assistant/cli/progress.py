@@ -7,12 +7,14 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from kernel_assistant.cli.free_wins import line
 from kernel_assistant.cli.text import milliseconds, say_warning, times
 from kernel_assistant.events import (
     AnyEvent,
     BaselineMeasured,
     BestImproved,
     CandidateEvaluated,
+    FreeWinMeasured,
     JobQueued,
     JobStarted,
     TaskOpened,
@@ -72,6 +74,8 @@ class Progress:
                 self._correct[event.evaluation.candidate] = event.evaluation.correct
             case BestImproved():
                 self.best = _best(event)
+            case FreeWinMeasured():
+                self.phase = f"free: {line(event.win)}"
 
     def counts(self) -> str:
         return f"{len(self._correct)} tried, {sum(self._correct.values())} correct"
@@ -96,7 +100,7 @@ class Lines(Progress):
 
     def changed(self, event: AnyEvent) -> None:
         match event:
-            case JobQueued() | JobStarted() | Phase() | TaskOpened():
+            case JobQueued() | JobStarted() | Phase() | TaskOpened() | FreeWinMeasured():
                 self._say(self.phase)
             case BaselineMeasured() if self.reference != self._last_reference:
                 self._last_reference = self.reference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kernel_assistant.cli.free_wins import free_wins_table
 from kernel_assistant.cli.text import interval, milliseconds, styled, table, times
 from kernel_assistant.records import Accuracy, Evaluation, JobOutcome, OptimizeResult, Timing, decode
 from kernel_assistant.records.evaluation import measurably_faster, measurably_slower
@@ -18,7 +19,9 @@ def report(result: OptimizeResult) -> list[str]:
         lines += [f"  {line}" for line in _times(evaluation.timing)] + [""]
     rows = _facts(result, evaluation)
     width = max(len(name) for name, _ in rows)
-    return lines + [f"  {name.ljust(width)}  {text}" for name, text in rows]
+    lines += [f"  {name.ljust(width)}  {text}" for name, text in rows]
+    free = free_wins_table(result)
+    return [*lines, "", *free] if free else lines
 
 
 def read_evaluation(result: OptimizeResult) -> Evaluation | None:

@@ -18,6 +18,7 @@ from kernel_assistant.events import AnyEvent, CandidateEvaluated, Progress, Warn
 from kernel_assistant.records import (
     Candidate,
     Evaluation,
+    FreeWin,
     JobOutcome,
     KernelTask,
     OptimizeResult,
@@ -30,6 +31,7 @@ from kernel_assistant.session.applied_timing import APPLIED_FILE, write_applied
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.check_job import check_applied
 from kernel_assistant.session.edits import place_of
+from kernel_assistant.session.free_wins import FreeWinStep, reserved_seconds
 from kernel_assistant.session.freeform_job import check_freeform, checked
 from kernel_assistant.session.jobs import JobServices
 from kernel_assistant.session.outcome import best_candidate, best_of, outcome_of
@@ -124,7 +126,7 @@ class _Run:
         trajectory = run_episode(
             self._environment,
             policy,
-            Budget(seconds=self._options.budget),
+            Budget(seconds=self._options.budget - reserved_seconds(self._options)),
             emit=self._emit,
             cancel=self._cancel,
             resume_steps=self._services.resume_steps,
@@ -135,6 +137,10 @@ class _Run:
         outcome = outcome_of(trajectory)
         if candidate is not None and outcome is JobOutcome.improved:
             outcome = self._offer(artifacts)
+        free = FreeWinStep(self._environment, reserved_seconds(self._options), self._emit)
+        wanted = self._options.free_wins and outcome not in (JobOutcome.cancelled, JobOutcome.failed)
+        if wanted and not free.run():
+            outcome = JobOutcome.cancelled
         return self._result(
             outcome=outcome,
             evaluation=trajectory.final,
@@ -142,6 +148,7 @@ class _Run:
             policy=trajectory.policy,
             evaluations=sum(len(step.evaluations) for step in trajectory.steps),
             stop_reason=trajectory.stop_reason,
+            free_wins=tuple(free.wins),
         )
 
     def check(self) -> OptimizeResult:
@@ -211,6 +218,7 @@ class _Run:
         policy: str,
         evaluations: int,
         stop_reason: StopReason,
+        free_wins: tuple[FreeWin, ...] = (),
     ) -> OptimizeResult:
         return OptimizeResult(
             task=self._task.name,
@@ -222,4 +230,5 @@ class _Run:
             seconds=time.monotonic() - self._started,
             stop_reason=stop_reason.value,
             artifacts={"job": self._services.job, **artifacts},
+            free_wins=free_wins,
         )

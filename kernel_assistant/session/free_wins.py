@@ -1,0 +1,106 @@
+"""The step after the search that measures what costs no kernel: which changes, in what order, in how much time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kernel_assistant.environment.session import Environment
+from kernel_assistant.errors import Cancelled, KernelAssistantError, WorkerError
+from kernel_assistant.events import AnyEvent, FreeWinMeasured, Progress, Warned
+from kernel_assistant.records import FreeWin
+from kernel_assistant.records.codec import from_builtins
+from kernel_assistant.records.free_win import COMPILE, TOGETHER
+from kernel_assistant.store import JobOptions
+
+#: Of the job's budget, and at most so many seconds.
+SHARE = 1 / 3
+MOST_SECONDS = 60.0
+#: Compiling takes about so long until one compilation has been seen.
+ASSUMED_SECONDS = 3.0
+#: How many times as long a costly change may take.
+COSTLY = 4.0
+NO_TIME = "not measured: no time"
+
+_log = logging.getLogger(__name__)
+
+
+def reserved_seconds(options: JobOptions) -> float:
+    """What is kept back from the search."""
+    return min(SHARE * options.budget, MOST_SECONDS) if options.free_wins else 0.0
+
+
+class FreeWinStep:
+    """Measures on an environment whose search is over. `wins` grows as it goes, also if a cancel cuts it short."""
+
+    def __init__(self, environment: Environment, seconds: float, emit: Callable[[AnyEvent], None]) -> None:
+        self._environment, self._emit = environment, emit
+        self._deadline = time.monotonic() + seconds
+        self._expected = ASSUMED_SECONDS
+        self._lost = ""
+        self.wins: list[FreeWin] = []
+
+    def run(self) -> bool:
+        """Every change that applies; False if it was cancelled. What goes wrong is said in the wins or as a warning."""
+        try:
+            self._run()
+        except Cancelled:
+            return False
+        except KernelAssistantError as error:
+            _log.error("free wins: %s\n%s", error.cause, error.detail)
+            self._emit(Warned(message=f"what costs no kernel could not be measured: {error.cause}"))
+        return True
+
+    def _run(self) -> None:
+        offered = self._call("free_wins", {})["offered"]
+        for change in sorted(offered, key=lambda change: bool(change["costly"])):
+            if change["costly"]:
+                self._together()
+            self._measure((change["name"],), change["write"], COSTLY if change["costly"] else 1.0)
+        self._together()
+
+    def _together(self) -> None:
+        """All that pass and do not lose, unless that has been measured already; the larger combination replaces the
+        smaller where it could be measured."""
+        parts = [win for win in self.wins if win.passes and win.measured and not win.loses]
+        names = tuple(win.name for win in parts if win.name not in (COMPILE, TOGETHER))
+        write = " + ".join(names)
+        before = [win for win in self.wins if win.name == TOGETHER]
+        if len(names) < 2 or any(win.write == write for win in before):
+            return
+        self._measure(names, write, COSTLY if before else 1.0)
+        if before:
+            self.wins.remove(before[0] if self.wins[-1].measured else self.wins[-1])
+
+    def _measure(self, names: tuple[str, ...], write: str, weight: float) -> None:
+        name = names[0] if len(names) == 1 else TOGETHER
+        self._emit(Progress(phase="free", message=f"measuring what costs no kernel: {name.replace('_', ' ')}"))
+        win = self._asked(names, weight) or FreeWin(name=name, write=write, note=self._lost or NO_TIME)
+        self.wins.append(win)
+        self._emit(FreeWinMeasured(win=win))
+
+    def _asked(self, names: tuple[str, ...], weight: float) -> FreeWin | None:
+        """None where there is no time, or no worker any more."""
+        if self._lost or self._left() < weight * self._expected:
+            return None
+        try:
+            row = self._call("free_win", {"names": names, "seconds": self._left()})
+        except WorkerError as error:
+            # One that was too slow has used the time up; a lost device or a crash leaves nothing to measure with.
+            _log.error("free win %s: %s\n%s", "+".join(names), error.cause, error.detail)
+            self._lost = NO_TIME if self._left() <= 0 else f"not measured: {error.cause}"
+            self._environment.worker.kill()
+            return None
+        seconds = float(row.pop("compile_seconds"))
+        if names != (COMPILE,) and seconds:
+            self._expected = seconds / weight
+        return from_builtins(row, FreeWin)
+
+    def _call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        worker, cancel = self._environment.worker, self._environment.cancel
+        return worker.call(method, params, timeout=max(self._left(), 0.1), cancel=cancel)
+
+    def _left(self) -> float:
+        return self._deadline - time.monotonic()

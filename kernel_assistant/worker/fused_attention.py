@@ -1,0 +1,280 @@
+"""Attention written out in an exported graph → the same graph with `scaled_dot_product_attention` in its place.
+
+    softmax(q @ kᵀ · scale + mask, -1) @ v
+
+The scale is a number before the mask. A mask is added, or fills with a large negative number; several combine. One that
+does not depend on the inputs and is causal becomes `is_causal`, which the fastest kernels need. The probabilities must
+have no other reader, and q, k and v the same leading sizes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
+
+from .operators import is_identity, is_random
+
+#: At or below this a filled or added value leaves nothing of a probability.
+DROPPED = -1e4
+#: A constant mask is looked at up to this many elements.
+MOST_MASK = 1 << 26
+
+_aten = torch.ops.aten
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_CASTS = ("_to_copy.default", "to.dtype")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """q @ kt · scale with masks in the order in which they come: ("add" | "drop" | "keep", node)."""
+
+    q: Node
+    kt: Node
+    scale: float = 1.0
+    masks: tuple[tuple[str, Node], ...] = ()
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One place: `output` is the product with v, `softmax` the node between."""
+
+    scores: Scores
+    v: Node
+    softmax: Node
+    output: Node
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A module that takes and gives what the exported one does; `write` is what to put into the user's code."""
+
+    module: GraphModule
+    write: str
+
+
+def fuse(program: ExportedProgram, path: str) -> Fused | None:
+    """The program with every place rewritten, None where there is none. Shares the parameters; `path` is the user's
+    file, whose line is named."""
+    exported = program.module()
+    module = GraphModule(exported, exported.graph)
+    for node in list(module.graph.nodes):
+        if node.op == "call_module" or _name(node) == "_assert_tensor_metadata.default":
+            module.graph.erase_node(node)  # torch.export's own checks, which the original does not make
+    places = list(find(module.graph))
+    if not places:
+        return None
+    writes = [_replace(module, place) for place in places]
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    lines = [line for line in (_line(place.softmax, path) for place in places) if line]
+    where = f"  # line {', '.join(dict.fromkeys(lines))}" if lines else ""
+    return Fused(module, writes[0] + where)
+
+
+def find(graph: Graph) -> Iterator[Attention]:
+    """Every place where the pattern is."""
+    for node in graph.nodes:
+        if not _is_product(node):
+            continue
+        softmax = _through(node.args[0])
+        if softmax is None or not _is_softmax(softmax):
+            continue
+        scores, v = _scores(softmax.args[0]), node.args[1]
+        if scores is not None and _fits(scores, v):
+            yield Attention(scores, v, softmax, node)
+
+
+def _scores(node: Any) -> Scores | None:
+    node = _through(node)
+    if node is None:
+        return None
+    if _is_product(node):
+        return Scores(*node.args[:2])
+    name = _name(node)
+    if name in ("mul.Tensor", "div.Tensor"):
+        return _scaled(node, name)
+    if name == "add.Tensor" and not node.kwargs:
+        for value, mask in (node.args[:2], node.args[1::-1]):
+            inner = _scores(value) if isinstance(mask, Node) else None
+            if inner is not None:
+                return replace(inner, masks=(*inner.masks, ("add", mask)))
+    if name == "masked_fill.Scalar" and _drops(node.args[2]):
+        inner = _scores(node.args[0])
+        return inner and replace(inner, masks=(*inner.masks, ("drop", node.args[1])))
+    if name == "where.ScalarOther" and _drops(node.args[2]):
+        inner = _scores(node.args[1])
+        return inner and replace(inner, masks=(*inner.masks, ("keep", node.args[0])))
+    return None
+
+
+def _scaled(node: Node, name: str) -> Scores | None:
+    value, factor = node.args[:2]
+    if name == "mul.Tensor" and not isinstance(value, Node):
+        value, factor = factor, value
+    if not isinstance(factor, (int, float)) or not factor:
+        return None
+    inner = _scores(value)
+    if inner is None or inner.masks:
+        return None
+    return replace(inner, scale=inner.scale * factor if name == "mul.Tensor" else inner.scale / factor)
+
+
+def _through(node: Any) -> Node | None:
+    """The value behind copies, dropout that does nothing, and casts between floating dtypes; None where somebody else
+    reads one of them."""
+    while isinstance(node, Node) and len(node.users) == 1:
+        if node.op != "call_function" or not (is_identity(node) or _is_float_cast(node)):
+            return node
+        node = node.args[0]
+    return None
+
+
+def _fits(scores: Scores, v: Any) -> bool:
+    if not isinstance(v, Node):
+        return False
+    q, kt, values = (node.meta["val"] for node in (scores.q, scores.kt, v))
+    leads = {tuple(str(size) for size in value.shape[:-2]) for value in (q, kt, values)}
+    return (
+        len(leads) == 1
+        and q.dim() in (2, 3, 4)
+        and q.dtype in _FLOATS
+        and q.dtype == kt.dtype == values.dtype
+        and all(mask.meta["val"].dim() <= q.dim() for _, mask in scores.masks)
+    )
+
+
+def _replace(module: GraphModule, place: Attention) -> str:
+    """Put the fused operator in; the line that does the same in Python."""
+    graph, scores = module.graph, place.scores
+    rank, width = scores.q.meta["val"].dim(), scores.q.meta["val"].shape[-1]
+    causal = _is_causal(module, scores)
+    with graph.inserting_before(place.output):
+        k = graph.call_function(_aten.transpose.int, (scores.kt, -2, -1))
+        mask = None if causal or not scores.masks else _mask(graph, scores, rank)
+        operands = [_with_rank(graph, node, rank, 4) for node in (scores.q, k, place.v)]
+        fused: Node = graph.call_function(
+            _aten.scaled_dot_product_attention.default, (*operands, mask, 0.0, causal), {"scale": scores.scale}
+        )
+        for _ in range(4 - rank):
+            fused = graph.call_function(_aten.squeeze.dim, (fused, 0))
+    place.output.replace_all_uses_with(fused)
+    options = ", is_causal=True" if causal else ", attn_mask=mask" if scores.masks else ""
+    if not isinstance(width, int) or not math.isclose(scores.scale, width**-0.5, rel_tol=1e-6):
+        options += f", scale={scores.scale:.6g}"
+    return f"F.scaled_dot_product_attention(q, k, v{options})"
+
+
+def _mask(graph: Graph, scores: Scores, rank: int) -> Node:
+    """One mask from all: boolean (True is kept) where nothing is added, else in the dtype of q."""
+    adds = [node for kind, node in scores.masks if kind == "add"]
+    keeps = [
+        node if kind == "keep" else graph.call_function(_aten.logical_not.default, (node,))
+        for kind, node in scores.masks
+        if kind != "add"
+    ]
+    kept = _joined(graph, keeps, _aten.logical_and.default)
+    added = _joined(graph, adds, _aten.add.Tensor)
+    if added is None:
+        mask = kept
+    else:
+        mask = graph.call_function(_aten.to.dtype, (added, scores.q.meta["val"].dtype))
+        if kept is not None:
+            mask = graph.call_function(_aten.where.ScalarOther, (kept, mask, -math.inf))
+    assert mask is not None
+    dims = max(node.meta["val"].dim() for _, node in scores.masks)
+    return _with_rank(graph, mask, dims, 2 if dims <= 2 else dims + 4 - rank)
+
+
+def _joined(graph: Graph, nodes: list[Node], operator: Any) -> Node | None:
+    joined = nodes[0] if nodes else None
+    for node in nodes[1:]:
+        joined = graph.call_function(operator, (joined, node))
+    return joined
+
+
+def _with_rank(graph: Graph, node: Node, rank: int, wanted: int) -> Node:
+    for _ in range(wanted - rank):
+        node = graph.call_function(_aten.unsqueeze.default, (node, 0))
+    return node
+
+
+def _is_causal(module: GraphModule, scores: Scores) -> bool:
+    """Whether the only mask is constant and keeps what is on and below the diagonal of a square."""
+    if len(scores.masks) != 1:
+        return False
+    kind, node = scores.masks[0]
+    value = _constant(module, node, {})
+    if value is None or value.dim() < 2 or value.shape[-1] != value.shape[-2] or value.numel() != value.shape[-1] ** 2:
+        return False
+    square = value.reshape(value.shape[-2:])
+    if kind == "add":
+        kept = square == 0
+        if not bool((kept | (square <= DROPPED)).all()):
+            return False
+    else:
+        kept = square.bool() if kind == "keep" else ~square.bool()
+    return torch.equal(kept, torch.ones_like(kept).tril())
+
+
+def _constant(module: GraphModule, node: Any, seen: dict[Node, Any]) -> Any:
+    """What a node gives if it depends on parameters, buffers and numbers only, else None."""
+    if not isinstance(node, Node):
+        return node
+    if node not in seen:
+        seen[node] = _evaluate(module, node, seen)
+    return seen[node]
+
+
+def _evaluate(module: GraphModule, node: Node, seen: dict[Node, Any]) -> Any:
+    if node.op == "get_attr":
+        value: Any = module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        return value
+    if node.op != "call_function" or is_random(node):
+        return None
+    shape = node.meta["val"].shape if isinstance(node.meta.get("val"), torch.Tensor) else ()
+    if not all(isinstance(size, int) for size in shape) or math.prod(shape) > MOST_MASK:
+        return None
+    values = {source: _constant(module, source, seen) for source in node.all_input_nodes}
+    if any(value is None for value in values.values()):
+        return None
+    args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda source: values[source])
+    with torch.no_grad():
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _is_product(node: Node) -> bool:
+    return _name(node) in ("matmul.default", "bmm.default", "mm.default")
+
+
+def _is_softmax(node: Node) -> bool:
+    rank = node.meta["val"].dim()
+    return _name(node) in ("softmax.int", "_softmax.default") and node.args[1] in (-1, rank - 1)
+
+
+def _is_float_cast(node: Node) -> bool:
+    if _name(node) not in _CASTS or not isinstance(node.args[0], Node):
+        return False
+    return all(value.meta["val"].dtype in _FLOATS for value in (node, node.args[0]))
+
+
+def _drops(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value <= DROPPED
+
+
+def _name(node: Node) -> str:
+    return str(node.target).removeprefix("aten.") if node.op == "call_function" else ""
+
+
+def _line(node: Node, path: str) -> str:
+    """The line of the user's file that the node is from, empty where it is from another."""
+    places = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+    return next((line for file, line in reversed(places) if file == path), "")
