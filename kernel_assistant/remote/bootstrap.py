@@ -46,21 +46,22 @@ class Place:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for part in ("tool", "projects", "blobs", "home"):
             (self.folder / part).mkdir(exist_ok=True, mode=0o700)
-        here = self.folder / "tool" / tool
+        here = self._tool(tool)
         if here.is_dir():
             os.utime(here)
-        self._forget_unused(tool)
+        self._forget_unused(here)
         return {
             "folder": str(self.folder),
             "python": sys.executable,
             "version": platform.python_version(),
             "tag": python_tag(),
             "has_tool": here.is_dir(),
+            "lib": str(here / "lib"),
         }
 
     def tool(self, name: str, files: list[str], stamp: int, requirements: list[str], blobs: Blobs) -> Answer:
         """Put the tool there, and its dependencies by pip where `requirements` names them."""
-        final = self.folder / "tool" / name
+        final = self._tool(name)
         draft = self._draft(sum(map(len, blobs)))
         try:
             lib = draft / "lib"
@@ -109,6 +110,9 @@ class Place:
             shutil.rmtree(draft, ignore_errors=True)
         return {"root": str(final), "missing": []}
 
+    def _tool(self, name: str) -> Path:
+        return self.folder / "tool" / f"{name}-{python_tag()}"
+
     def _blob(self, digest: str) -> Path:
         return self.folder / "blobs" / digest[:2] / digest
 
@@ -130,18 +134,15 @@ class Place:
         if free < size + _SPARE_BYTES:
             raise Refused("no_space", f"{free >> 20} MiB are free in {self.folder}")
 
-    def _forget_unused(self, tool: str) -> None:
+    def _forget_unused(self, tool: Path) -> None:
         oldest = time.time() - _UNUSED_SECONDS
-        unused = [path for path in self.folder.glob("tool/*") if path.name != tool]
-        for path in [*unused, *self.folder.glob("projects/*/*"), *self.folder.glob("blobs/*/*"), *self._drafts()]:
+        ours = [path for part in ("tool/*", "projects/*/*", "blobs/*/*", ".new-*") for path in self.folder.glob(part)]
+        for path in (path for path in ours if path != tool):
             try:
                 if path.stat().st_mtime < oldest:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             except OSError:
                 continue  # another client was quicker
-
-    def _drafts(self) -> list[Path]:
-        return list(self.folder.glob(".new-*"))
 
 
 def python_tag() -> str:

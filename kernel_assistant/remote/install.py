@@ -29,7 +29,7 @@ _LOADER = (
 _FIND_PYTHON = (
     'case "$3" in "~/"*) set -- "$1" "$2" "$HOME/${3#??}";; esac; '
     'for p in "$3" "$3/bin/python" python3 python3.14 python3.13 python3.12 python3.11 '
-    '"$HOME/.local/bin/python3" /usr/local/bin/python3 /opt/conda/bin/python3; do '
+    '"$HOME/.local/bin/python3"; do '
     'if command -v "$p" >/dev/null 2>&1 && "$p" -I -c "$1" 2>/dev/null; then exec "$p" -I -c "$2"; fi; done; '
     f"exit {NO_PYTHON}"
 )
@@ -84,13 +84,14 @@ class Installer:
         state = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
         params = {"project": _project_name(closure.root), "name": state, "files": digests}
         answer = self._ask("tree", params)
-        missing = [contents[digest] for digest in answer["missing"]]
+        missing = {str(digest): contents[digest] for digest in answer["missing"]}
         if missing:
-            self._ask("put", {}, tuple(missing))
+            self._ask("put", {}, tuple(missing.values()))
             answer = self._ask("tree", params)
         if answer["missing"]:
             raise InternalError(f"{self._ssh.name}: files that were sent are not there", "try again")
-        return Shipped(str(answer["root"]), len(missing), sum(map(len, missing)))
+        count = sum(digest in missing for digest in digests.values())
+        return Shipped(str(answer["root"]), count, sum(map(len, missing.values())))
 
     def _send_programs(self) -> None:
         programs = {
@@ -110,8 +111,7 @@ class Installer:
         if not facts["has_tool"]:
             params = {"name": bundle.name, "stamp": bundle.stamp}
             sent = self._send_tool(params, bundle.files, str(facts["tag"]))
-        folder = str(facts["folder"])
-        return Installed(folder, str(facts["python"]), f"{folder}/tool/{bundle.name}/lib", sent)
+        return Installed(str(facts["folder"]), str(facts["python"]), str(facts["lib"]), sent)
 
     def _send_tool(self, params: dict[str, Any], files: dict[str, bytes], tag: str) -> int:
         """Bytes sent. With our dependencies if they load there, else with what pip gets there."""
@@ -139,7 +139,7 @@ class Installer:
         next_steps = {
             "no_space": "free some there, or name a folder on another disk: --remote-dir DIR",
             "not_writable": "make it writable there, or name another folder: --remote-dir DIR",
-            "dependencies": f"give that Python pip and an index, or name a Python {_OURS} (as here): --remote-python PATH",
+            "dependencies": f"give that Python pip and an index, or name one of {_OURS} as here: --remote-python PATH",
             "does_not_load": "name another Python there: --remote-python PATH",
         }
         if kind not in next_steps:

@@ -145,7 +145,7 @@ class Ssh:
 
     def __init__(self, name: str, runtime_dir: Path) -> None:
         self.name = name
-        self._control = _control_path(name, runtime_dir)
+        self.control = _control_path(name, runtime_dir)
 
     def open(self, *argv: str) -> Channel:
         """Start `argv` over there; returns at once. Raises MissingError where this machine has no ssh."""
@@ -174,14 +174,14 @@ class Ssh:
 
     def _command(self) -> list[str]:
         # Read like a line of ssh's configuration: quoted for spaces, and a percent sign would be ssh's own.
-        control = str(self._control).replace("%", "%%")
+        control = str(self.control).replace("%", "%%")
         options = {**_OPTIONS, "ControlPath": f'"{control}"'}
         return ["ssh", "-T", *(part for name, value in options.items() for part in ("-o", f"{name}={value}"))]
 
 
 def _control_path(name: str, runtime_dir: Path) -> Path:
     """In the runtime folder, or in a private folder of /tmp where that path is too long for a socket."""
-    file = f"ssh-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    file = f"ssh-{hashlib.sha256(f'{runtime_dir}:{name}'.encode()).hexdigest()[:12]}"
     folder = runtime_dir
     if len(os.fsencode(folder / file)) > _MAX_CONTROL_PATH:
         folder = Path("/tmp") / f"kernel-assistant-{os.getuid()}"

@@ -1,0 +1,121 @@
+"""Jobs over there do not depend on the line: killed in the middle, cancelled, found again. The jobs are tiny."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernel_assistant.config import resolve
+from kernel_assistant.remote.ssh import Ssh
+from kernel_assistant.session.start import find_host
+
+TINY_HOST = Path(__file__).parent.parent / "session" / "tiny_host.py"
+
+
+@pytest.fixture
+def tiny(sshd, here):
+    """The session host over there, its jobs steered by the module's first line."""
+    folder = sshd.settings.state_dir.parent
+    environment = {**os.environ, "KERNEL_ASSISTANT_HOME": str(folder), "HOME": str(sshd.home)}
+    child = subprocess.Popen([sys.executable, str(TINY_HOST)], env=environment)
+    while (stream := find_host(sshd.settings)) is None:
+        assert child.poll() is None
+        time.sleep(0.01)
+    stream.close()
+    yield child
+    child.kill()
+    child.wait()
+
+
+@pytest.fixture
+def steered(module):
+    """What the job does → the module's path."""
+
+    def write(what):
+        module.write_text(f"# {what}\n{module.read_text()}")
+        return module
+
+    return write
+
+
+def ssh_processes(parent):
+    """Those that `parent` started, and the master, which has left it."""
+    ours = [process for process in psutil.Process(parent).children(recursive=True) if process.name() == "ssh"]
+    assert ours
+    control = Ssh("box", resolve()[0].runtime_dir).control
+    others = [process for process in psutil.process_iter(["name"]) if process.info["name"] == "ssh"]
+    return {*ours, *(process for process in others if str(control) in " ".join(process.cmdline()))}
+
+
+def wait_for(text, stream):
+    """Lines of `stream` up to the one with `text`."""
+    for line in stream:
+        if text in line:
+            return
+    raise AssertionError(f"nothing said {text!r}")
+
+
+def test_job_goes_on_when_the_connection_is_killed(tiny, run, steered):
+    command = [sys.executable, "-m", "kernel_assistant", "optimize", steered("tick 150"), "--host", "box"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_for("turn 5", child.stderr)
+    for process in ssh_processes(child.pid):
+        process.kill()
+    said = child.stderr.read()
+    assert child.wait() == 4
+    assert "error: box: the connection was lost; what runs there goes on" in said
+    assert "next: kernel-assistant attach 1 --host box goes on with it" in said
+
+    (row,) = json.loads(run("jobs", "--host", "box", "--json").stdout)
+    assert (row["job"], row["state"], row["host"]) == ("1", "running", {"name": "box"})
+    done = run("attach", "1", "--host", "box", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["evaluations"] == 150
+    assert document["host"]["job"] == "1"
+    # Brought back once, under a number of this machine.
+    again = json.loads(run("attach", "1", "--host", "box", "--json").stdout)
+    assert again["artifacts"] == document["artifacts"] == {"job": "1"}
+    (row,) = json.loads(run("history", "--json").stdout)
+    assert row["device"] == "cpu of box"
+
+
+def test_interrupting_cancels_over_there(tiny, run, steered):
+    command = [sys.executable, "-m", "kernel_assistant", "optimize", steered("wait"), "--host", "box"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    wait_for("pid", child.stderr)
+    child.send_signal(signal.SIGINT)
+    child.communicate()
+    assert child.returncode == 130
+    (row,) = json.loads(run("jobs", "--all", "--host", "box", "--json").stdout)[:1]
+    assert row["state"] == "cancelled"
+
+
+def test_detached_job_is_cancelled_by_its_number(tiny, run, steered):
+    answer = json.loads(run("optimize", steered("wait"), "--host", "box", "--detach", "--json").stdout)
+    assert answer["host"]["job"] == answer["job"]
+    assert "is stopping" in run("cancel", answer["job"], "--host", "box").stdout
+
+
+def test_failure_of_a_job_is_said_as_one_of_that_machine(tiny, run, steered):
+    done = run("optimize", steered("fail"), "--host", "box")
+    assert done.returncode == 3
+    assert "error: box: no compiler\nnext: install one\n" in done.stderr
+
+
+def test_session_host_that_dies_is_not_taken_for_a_lost_connection(tiny, run, steered):
+    command = [sys.executable, "-m", "kernel_assistant", "optimize", steered("wait"), "--host", "box"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_for("pid", child.stderr)
+    tiny.kill()
+    said = child.stderr.read()
+    assert child.wait() == 4
+    assert "error: box: the session host" in said
