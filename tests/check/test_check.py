@@ -1,0 +1,251 @@
+"""`check` on a project with real kernels: each verdict comes from a real change of the machine or the project."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kernel_assistant.records import decode
+from kernel_assistant.session.check_report import CheckReport, CheckStatus, ClassCheck
+
+pytestmark = pytest.mark.slow
+
+
+def report(done: Any) -> CheckReport:
+    assert done.stdout, done.stderr
+    return decode(done.stdout, CheckReport)
+
+
+def only(done: Any) -> ClassCheck:
+    (found,) = report(done).classes
+    return found
+
+
+def rewrite(path: Path, change: Any) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def accept(project: Any) -> None:
+    """Make the manifest name the package's files as they are now, as whoever wrote it would have."""
+    from kernel_assistant.apply.files import digest
+
+    package = project.folder / "model_kernels"
+    names = [str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()]
+    files = {name: digest((package / name).read_bytes()) for name in names if "__pycache__" not in name}
+    files.pop("manifest.json")
+    rewrite(package / "manifest.json", lambda document: document.update(files=files))
+
+
+def test_what_was_verified_still_holds(project):
+    done = project.check("--json", "--no-timing")
+    found = only(done)
+    assert done.returncode == 0 and found.status is CheckStatus.ok, done.stdout + done.stderr
+    assert found.name == "model.py:Gate" and found.binary.startswith("kernels.") and found.rebuilt == "built"
+    assert found.timing is None and found.applied is None
+    assert found.recorded.versions["torch"] and found.recorded.timing is not None
+
+
+def test_timing_compares_the_file_and_the_gate_decides(project):
+    done = project.check("--json", "--fail-under", "1000", "--junit", "out/report.xml")
+    found = only(done)
+    assert done.returncode == 1 and found.status is CheckStatus.slower, done.stdout + done.stderr
+    assert found.applied is not None and found.applied.equal and found.applied.original_ms > 0
+    assert found.timing is not None and found.timing.candidate_ms > 0
+    suite = ET.parse(project.folder / "out" / "report.xml").getroot()[0]
+    assert (suite.tag, suite.get("tests"), suite.get("failures")) == ("testsuite", "1", "1")
+    case = suite[0]
+    assert (case.get("classname"), case.get("name"), case.get("file")) == ("model.py", "Gate", "model.py")
+    failure = case.find("failure")
+    assert (
+        failure is not None and failure.get("type") == "slower" and "the gate is 1000×" in str(failure.get("message"))
+    )
+
+    met = project.check("--fail-under", "0.0001")
+    assert met.returncode == 0, met.stdout
+    assert "model.py:Gate: ok: verified, " in met.stdout and met.stdout.endswith("1 applied: 1 ok\n")
+
+
+def test_a_class_that_was_edited_is_stale(project):
+    """An upgrade that changes what the class computes."""
+    project.model.write_text(project.model.read_text().replace("* self.scale\n", "* self.scale + 1\n"))
+    done = project.check("--json")
+    found = only(done)
+    assert done.returncode == 1 and found.status is CheckStatus.stale
+    assert "has been edited since its kernels were verified" in found.message
+    project.model.write_text(project.model.read_text().replace("class Gate", "class Port"))
+    assert "no class Gate any more" in only(project.check("--json")).message
+
+
+def test_a_class_that_is_built_otherwise_is_wrong(project):
+    """What the fingerprint does not cover: the class is the same, what it is built with is not."""
+    rewrite(project.kernels / "task.json", lambda task: task.update(init="(64, 2.0)"))
+    accept(project)
+    done = project.check("--json", "--no-timing")
+    found = only(done)
+    assert done.returncode == 1 and found.status is CheckStatus.wrong and "incorrect" in found.message
+
+
+def test_a_guard_that_sends_the_declared_call_to_the_original_is_stale(project):
+    rewrite(project.kernels / "provenance.json", lambda known: known["guard"]["attributes"][""].update(scale="9.0"))
+    accept(project)
+    done = project.check("--json", "--no-timing")
+    found = only(done)
+    assert done.returncode == 1 and found.status is CheckStatus.stale
+    assert found.message == "the original runs for the declared call: attributes"
+
+
+def test_wrong_kernels_are_wrong(project):
+    source = project.kernels / "sources" / "gate.cpp"
+    source.write_text(source.read_text().replace("1.5f", "1.25f"))
+    assert only(project.check("--json", "--no-timing")).message.startswith("Gate/sources/gate.cpp is not as it was")
+    accept(project)
+    done = project.check("--json", "--no-timing")
+    found = only(done)
+    assert done.returncode == 1 and found.status is CheckStatus.wrong
+    assert "built anew: incorrect" in found.message
+
+
+def test_a_broken_binary_is_wrong(project):
+    (binary,) = project.kernels.glob("kernels.*.so")
+    binary.write_bytes(binary.read_bytes()[:5000])
+    accept(project)
+    done = project.check("--json", "--no-timing")
+    found = only(done)
+    assert done.returncode == 1 and found.status is CheckStatus.wrong
+    assert "the binary that is loaded here" in found.message
+
+
+def test_sources_that_no_longer_compile(project):
+    source = project.kernels / "sources" / "gate.cpp"
+    source.write_text(source.read_text().replace("std::exp", "std::expo"))
+    accept(project)
+    done = project.check("--json", "--no-timing")
+    found = only(done)
+    assert done.returncode == 1 and found.status is CheckStatus.cannot_build
+    assert "expo" in found.message and found.rebuilt == "compile error"
+
+
+def test_a_missing_architecture_is_built_when_asked(project):
+    (binary,) = project.kernels.glob("kernels.*.so")
+    binary.rename(binary.with_name("kernels.aarch64.so"))
+    accept(project)
+    done = project.check("--json", "--no-timing")
+    found = only(done)
+    assert done.returncode == 1 and found.status is CheckStatus.no_binary
+    assert "only for aarch64; the original runs" in found.message and "--build-missing" in found.next_step
+    built = only(project.check("--json", "--no-timing", "--build-missing"))
+    assert built.status is CheckStatus.ok and built.added == built.binary == binary.name, built.message
+    assert (project.kernels / "kernels.aarch64.so").exists()
+    assert only(project.check("--json", "--no-timing")).status is CheckStatus.ok
+    undone = project.run("undo", project.model, cwd=project.folder)
+    assert undone.returncode == 0 and not project.kernels.parent.exists()
+
+
+def test_a_binary_for_other_features_stays_beside_the_new_one(project):
+    """Built with -march=native on a machine that had more than this one."""
+
+    def other(document):
+        document["guard"]["cpu_flags"] = ["amx_of_the_future"]
+
+    rewrite(project.kernels / "provenance.json", other)
+    accept(project)
+    assert only(project.check("--json", "--no-timing")).status is CheckStatus.no_binary
+    built = only(project.check("--json", "--no-timing", "--build-missing"))
+    assert built.status is CheckStatus.ok and built.added.count(".") == 3
+    flags = json.loads((project.kernels / "provenance.json").read_text())["guard"]["binary_flags"][built.added]
+    assert "amx_of_the_future" not in flags
+    assert len(list(project.kernels.glob("kernels.*.so"))) == 2
+
+
+def test_without_a_gpu_cuda_kernels_cannot_run_here(project):
+    rewrite(project.kernels / "plan.json", lambda plan: plan.update(target="cuda"))
+    accept(project)
+    done = project.check("--json", "--junit", "report.xml")
+    found = only(done)
+    if found.status is not CheckStatus.cannot_run:
+        pytest.skip("there is a GPU here")
+    assert done.returncode == 3 and "no NVIDIA GPU" in found.message
+    case = ET.parse(project.folder / "report.xml").getroot()[0][0]
+    assert case.find("skipped") is not None and case.find("failure") is None
+
+
+def test_without_recorded_inputs_those_of_the_file_are_taken(project):
+    rewrite(project.kernels / "task.json", lambda task: task.update(source="files"))
+    accept(project)
+    assert only(project.check("--json", "--no-timing")).status is CheckStatus.ok
+    project.model.write_text(project.model.read_text().replace("def get_inputs", "def other"))
+    done = project.check("--json", "--no-timing")
+    found = only(done)
+    assert done.returncode == 2 and found.status is CheckStatus.cannot_run and "no inputs" in found.message
+
+
+def test_every_package_below_a_folder_is_found(project):
+    shutil.copytree(project.folder, project.folder / "sub" / "inner")
+    shutil.copytree(project.folder / "sub", project.folder / ".hidden")
+    source = project.kernels / "sources" / "gate.cpp"
+    source.write_text("broken")
+    done = project.check("--json", "--no-timing")
+    assert done.returncode == 1
+    assert {one.name: one.status for one in report(done).classes} == {
+        "model.py:Gate": CheckStatus.wrong,
+        "sub/inner/model.py:Gate": CheckStatus.ok,
+    }
+    assert len(report(project.check("--json", "--no-timing", "sub/inner/model.py")).classes) == 1
+
+
+def test_bad_use_is_two_lines_and_a_code(project, tmp_path):
+    (tmp_path / "empty").mkdir()
+    cases = [
+        (("check", "empty"), "no applied kernels"),
+        (("check", "gone"), "does not exist"),
+        (("check", "project", "--no-timing", "--fail-under", "1"), "needs timing"),
+        (("check", "project", "--target", "cuda"), "none of 1 applied classes is for cuda"),
+        (("check", "project", "--junit", "/proc/no/report.xml", "--no-timing", "--python", sys.executable), "/proc/no"),
+    ]
+    for arguments, words in cases:
+        done = project.run(*arguments, cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        lines = done.stderr.splitlines()
+        assert words in lines[-2] and lines[-2].startswith("error: ") and lines[-1].startswith("next: ")
+    (project.kernels / "plan.json").write_text("{}")
+    damaged = project.run("check", "project", cwd=tmp_path)
+    assert damaged.returncode == 2 and "Plan" in damaged.stderr
+
+
+def test_a_class_of_an_installed_library_is_checked_too(project, verified, tmp_path):
+    """Applied from outside: the reference is the library's own file, as this interpreter finds it."""
+    vendor = tmp_path / "site-packages" / "vendor"
+    vendor.mkdir(parents=True)
+    (vendor / "__init__.py").write_text("")
+    assert project.run("undo", project.model, cwd=project.folder).returncode == 0
+    shutil.copy(project.model, vendor / "layers.py")
+    path = {"PYTHONPATH": f"{vendor.parent}:{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parents[2]}"}
+    own = ("--python", sys.executable, "--target", "cpu")
+    home = {**path, "KERNEL_ASSISTANT_HOME": str(tmp_path / "home")}
+    reference = ("--reference", vendor / "layers.py")
+    done = project.run("verify", verified / "workspace", *reference, *own, cwd=project.folder, **home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    try:
+        applied = project.run("apply", "last", "--force", cwd=project.folder, **home)
+        assert "add this line to your program: import kernels_for_vendor" in applied.stdout, applied.stderr
+        checked = ("check", "--json", "--no-timing", "--python", sys.executable)
+        found = only(project.run(*checked, cwd=project.folder, **home))
+        assert found.status is CheckStatus.ok and found.name == "vendor.layers:Gate", found.message
+        (vendor / "layers.py").write_text((vendor / "layers.py").read_text().replace("* self.scale", "* 2"))
+        assert only(project.run(*checked, cwd=project.folder, **home)).status is CheckStatus.stale
+        (vendor / "layers.py").unlink()
+        gone = project.run(*checked, cwd=project.folder, **home)
+        assert gone.returncode == 3 and "is not installed" in only(gone).message
+        undone = project.run("undo", "kernels_for_vendor", cwd=project.folder, **home)
+        assert undone.returncode == 0 and not (project.folder / "kernels_for_vendor").exists()
+    finally:
+        project.run("host", "stop", cwd=project.folder, **home)
