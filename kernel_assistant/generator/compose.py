@@ -7,13 +7,13 @@ from collections.abc import Callable
 import msgspec
 
 from kernel_assistant.generator.calls import emit_library
+from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.partition import Part, Partition
 from kernel_assistant.generator.render import Unit
 from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.sizes import parse_size, product, size_text
-from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.records import BufferSpec, Launch, OpGraph
 
 Emitted = tuple[list[Unit], list[Launch], tuple[BufferSpec, ...]]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from kernel_assistant.generator.cpu.family import emit_cpu
+from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.compose import compose
+from kernel_assistant.generator.cpu.family import emit_cpu
 from kernel_assistant.generator.cuda.family import emit_cuda
 from kernel_assistant.generator.graph_text import write_graph
 from kernel_assistant.generator.partition import cut
 from kernel_assistant.generator.render import Unit
 from kernel_assistant.generator.schedule import Schedule
-from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph, Plan
 
 INCLUDE = Path(__file__).resolve().parent.parent / "skills" / "include"

@@ -27,7 +27,8 @@ def place_of(kind: str, value: Value, axes: Axes) -> Expr:
     expr = cast(value.expr, "int64_t") if value.expr.ctype == "bool" else value.expr
     if value.dtype not in SHORT_TYPES:
         best = Reduce(expr.ctype, kind, expr, axes)
-        there = "({0} == {1} || {0} != {0} ? {2} : INT64_MAX)"
+        nan = "" if expr.ctype == "int64_t" else " || {0} != {0}"
+        there = f"({{0}} == {{1}}{nan} ? {{2}} : INT64_MAX)"
         return Reduce("int64_t", "min", Op("int64_t", there, (expr, best, position(axes))), axes)
     if kind == "min":
         expr = Op(expr.ctype, "~{0}" if expr.ctype == "int64_t" else "-{0}", (expr,))

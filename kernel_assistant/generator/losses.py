@@ -8,22 +8,10 @@ from collections.abc import Callable
 from kernel_assistant.generator.context import Context, broadcast, cast, dim_size
 from kernel_assistant.generator.expr import COMPUTE, Axes, Const, Expr, Op, Reduce, Value
 from kernel_assistant.generator.extremes import position
-from kernel_assistant.generator.sizes import Size
+from kernel_assistant.generator.reduce import number, op, reduce_over
 from kernel_assistant.records.graph import Operand
 
 Lowering = Callable[[Context], Value]
-
-
-def _op(text: str, *args: Expr) -> Expr:
-    return Op(args[0].ctype, text, args)
-
-
-def _number(expr: Expr, value: float | Size) -> Expr:
-    return Const(expr.ctype, value)
-
-
-def _summed(expr: Expr, axes: Axes) -> Expr:
-    return Reduce(expr.ctype, "sum", expr, axes) if axes else expr
 
 
 def _finish(context: Context, expr: Expr, dims: tuple[Axes, ...], reduction: Operand) -> Value:
@@ -31,9 +19,9 @@ def _finish(context: Context, expr: Expr, dims: tuple[Axes, ...], reduction: Ope
     if reduction == 0:
         return context.result(expr, dims)
     axes = tuple(axis for dim in dims for axis in dim)
-    total = _summed(expr, axes)
+    total = reduce_over("sum", expr, axes)
     if reduction == 1:
-        total = _op("{0} / {1}", total, _number(expr, dim_size(axes)))
+        total = op("{0} / {1}", total, number(expr, dim_size(axes)))
     return context.result(total, ())
 
 
@@ -53,7 +41,7 @@ def _elementwise(
         args = [cast(value.expr, ctype) for value in values]
         args += [Const(ctype, context.number(*number)) for number in numbers]
         dims = broadcast(*(value.dims for value in values))
-        return _finish(context, _op(text, *args), dims, context.argument(reduction_at, "reduction", fixed))
+        return _finish(context, op(text, *args), dims, context.argument(reduction_at, "reduction", fixed))
 
     return lower
 
@@ -68,9 +56,9 @@ def _weighted(text: str, places: tuple[tuple[int, str], ...], reduction_at: int)
         values = [context.value(operand) for operand in context.node.args[:2]]
         values += [context.value(operand) for operand in found if operand is not None]
         given = [Const(ctype, 1) if operand is None else cast(context.value(operand).expr, ctype) for operand in found]
-        expr = _op(text, *(cast(value.expr, ctype) for value in values[:2]), *given[:-1])
+        expr = op(text, *(cast(value.expr, ctype) for value in values[:2]), *given[:-1])
         if found[-1] is not None:
-            expr = _op("{0} * {1}", expr, given[-1])
+            expr = op("{0} * {1}", expr, given[-1])
         dims = broadcast(*(value.dims for value in values))
         return _finish(context, expr, dims, context.argument(reduction_at, "reduction", 1))
 
@@ -110,14 +98,14 @@ def _class_dims(context: Context) -> tuple[Value, tuple[Axes, ...], Axes]:
 def picked(expr: Expr, classes: Axes, target: Expr) -> Expr:
     """`expr` where the position along `classes` is `target`; 0 where no position is."""
     if not classes:
-        return _op("({1} == 0 ? {0} : 0)", expr, target)
-    return _summed(_op("({1} == {2} ? {0} : 0)", expr, position(classes), target), classes)
+        return op("({1} == 0 ? {0} : 0)", expr, target)
+    return reduce_over("sum", op("({1} == {2} ? {0} : 0)", expr, position(classes), target), classes)
 
 
 def _class_loss(context: Context) -> Value:
-    """Loss of each row: (scores, target, weight or none, ignored class, smoothing, whether scores are log-probabilities).
+    """Loss of each row: (scores, target, weight or none, ignored class, smoothing, logarithms).
 
-    Targets are class indices, or probabilities of the shape of the scores.
+    `logarithms`: the scores are log-probabilities. Targets are class indices, or probabilities of the scores' shape.
     """
     scores, rest, classes = _class_dims(context)
     target, ctype = context.value(context.node.args[1]), "double" if scores.dtype == "f64" else "float"
@@ -131,45 +119,45 @@ def _class_loss(context: Context) -> Value:
         broadcast((classes,), along.dims)
         factor = cast(along.expr, ctype)
     if logarithms:
-        top: Expr = _number(x, 0)
-        log_total: Expr = _number(x, 0)
+        top: Expr = number(x, 0)
+        log_total: Expr = number(x, 0)
     else:
         top = Reduce(ctype, "max", x, classes) if classes else x
-        power = _op("ka_exp({0} - {1})", x, top)
+        power = op("ka_exp({0} - {1})", x, top)
         joint = ("sumexp", x, top) if isinstance(top, Reduce) else None
-        log_total = _op("ka_log({0})", Reduce(ctype, "sum", power, classes, joint) if classes else power)
+        log_total = op("ka_log({0})", Reduce(ctype, "sum", power, classes, joint) if classes else power)
     if target.dtype[0] == "i" or target.dtype == "u8":
         dims = broadcast(rest, target.dims)
         index = target.expr
-        loss = _op("{0} - ({1} - {2})", log_total, picked(x, classes, index), top)
+        loss = op("{0} - ({1} - {2})", log_total, picked(x, classes, index), top)
         if factor is not None:
-            loss = _op("{0} * {1}", loss, picked(factor, classes, index))
+            loss = op("{0} * {1}", loss, picked(factor, classes, index))
         if smoothing:
-            loss = _smoothed(loss, x, factor, classes, _op("{0} + {1}", log_total, top), float(str(smoothing)))
+            loss = _smoothed(loss, x, factor, classes, op("{0} + {1}", log_total, top), float(str(smoothing)))
         loss = Op(ctype, "({1} == {2} ? 0 : {0})", (loss, index, Const("int64_t", int(str(ignored)))))
         return context.result(loss, dims)
     broadcast(scores.dims, target.dims)
     share = cast(target.expr, ctype)
     if smoothing:
         rate = float(str(smoothing))
-        even = _op("{1} / {0}", _number(x, dim_size(classes)), _number(x, rate))
-        share = _op("{0} * {1} + {2}", share, _number(x, 1 - rate), even)
+        even = op("{1} / {0}", number(x, dim_size(classes)), number(x, rate))
+        share = op("{0} * {1} + {2}", share, number(x, 1 - rate), even)
     if factor is not None:
-        share = _op("{0} * {1}", share, factor)
+        share = op("{0} * {1}", share, factor)
     # Σ share·(log total - (x - top)), as two sums that need no value of the other's pass.
-    weighted, total = _summed(_op("{0} * {1}", share, x), classes), _summed(share, classes)
-    return context.result(_op("({0} + {1}) * {2} - {3}", log_total, top, total, weighted), rest)
+    weighted, total = reduce_over("sum", op("{0} * {1}", share, x), classes), reduce_over("sum", share, classes)
+    return context.result(op("({0} + {1}) * {2} - {3}", log_total, top, total, weighted), rest)
 
 
 def _smoothed(loss: Expr, x: Expr, factor: Expr | None, classes: Axes, logsumexp: Expr, rate: float) -> Expr:
     """(1 - rate)·loss + rate/C·Σ weight·(logsumexp - x)."""
-    count = _number(x, dim_size(classes))
+    count = number(x, dim_size(classes))
     if factor is None:
-        spread = _op("{0} - {1} / {2}", logsumexp, _summed(x, classes), count)
+        spread = op("{0} - {1} / {2}", logsumexp, reduce_over("sum", x, classes), count)
     else:
-        weighted = _summed(_op("{0} * {1}", factor, x), classes)
-        spread = _op("({0} * {1} - {2}) / {3}", logsumexp, _summed(factor, classes), weighted, count)
-    return _op("{0} * {2} + {1} * {3}", loss, spread, _number(x, 1 - rate), _number(x, rate))
+        weighted = reduce_over("sum", op("{0} * {1}", factor, x), classes)
+        spread = op("({0} * {1} - {2}) / {3}", logsumexp, reduce_over("sum", factor, classes), weighted, count)
+    return op("{0} * {2} + {1} * {3}", loss, spread, number(x, 1 - rate), number(x, rate))
 
 
 def _class_weight(context: Context) -> Value:

@@ -8,12 +8,20 @@ from kernel_assistant.generator.context import Context, contiguous, source, unif
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expand import expand
 from kernel_assistant.generator.expr import Axes, Axis, Expr, Index, Reduce, Scan, Value, ordered, resolve
+from kernel_assistant.generator.gathers import GATHERS
+from kernel_assistant.generator.layout import JOINING
+from kernel_assistant.generator.layout_diagonals import DIAGONALS
+from kernel_assistant.generator.layout_resize import RESIZING
+from kernel_assistant.generator.layout_views import RESHAPING
 from kernel_assistant.generator.pointwise import lower_pointwise
 from kernel_assistant.generator.reductions import REDUCTIONS
 from kernel_assistant.generator.sizes import mul, parse_size
 from kernel_assistant.generator.views import VIEWS
 from kernel_assistant.generator.windows_lower import WINDOWS
 from kernel_assistant.records import OpGraph, TensorSpec
+
+#: Operators that are not elementwise.
+LOWERINGS = {**JOINING, **DIAGONALS, **RESHAPING, **RESIZING, **GATHERS, **WINDOWS, **VIEWS, **REDUCTIONS}
 
 #: Nodes that compute nothing.
 IGNORED = ("_assert_tensor_metadata", "sym_size", "_assert_scalar", "sym_constrain_range_for_size", "_assert_async")
@@ -59,7 +67,7 @@ def lower(graph: OpGraph) -> Program:
 
 def _lower_node(context: Context) -> Value | tuple[Value, ...]:
     name = context.node.op.partition(".")[0]
-    lowering = REDUCTIONS.get(name) or VIEWS.get(name) or WINDOWS.get(name)
+    lowering = LOWERINGS.get(name)
     found = lowering(context) if lowering is not None else lower_pointwise(context)
     if found is None:
         raise Unsupported(f"operator {context.node.op}")

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kernel_assistant.generator.calls import library_nodes
+from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.cost import part_seconds
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expand import expand, in_steps
 from kernel_assistant.generator.flow import Flow
 from kernel_assistant.generator.graph_text import read_graph, write_graph
-from kernel_assistant.generator.calls import library_nodes
-from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.records import OpGraph
 
 #: An interval that grew this often without becoming a nest again is given up.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.ladders import LADDERS, derived
@@ -10,7 +11,6 @@ from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.search_cpu import initial_cpu
 from kernel_assistant.generator.search_cuda import initial_cuda
 from kernel_assistant.generator.search_parts import initial_parts, neighbours_parts
-from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.workload import Shape, measure
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts

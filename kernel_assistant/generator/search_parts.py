@@ -25,7 +25,7 @@ def initial_parts(found: Partition, target: str, first: First) -> list[Schedule]
 def neighbours_parts(
     found: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
 ) -> list[Schedule]:
-    """First lists of all parts, then the neighbours of each part's schedule. `leave` names parameters as `part1.vec`."""
+    """First lists of all parts, then neighbours of each part's schedule. `leave` has names like `part1.vec`."""
     order = [number for number in _by_cost(found) if found.parts[number].kind == "kernel"]
     changed = [
         schedule.with_part(number, other)

@@ -1,0 +1,118 @@
+"""Normalizations: layer, RMS, group, instance and batch norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.context import Context, broadcast, cast, dim_size, regroup
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import Axes, Expr, Value
+from kernel_assistant.generator.reduce import axes_of, computed, mean_of, moments, number, op
+from kernel_assistant.generator.sizes import parse_size, product
+from kernel_assistant.records.graph import Operand
+
+Lowering = Callable[[Context], Value | tuple[Value, ...]]
+EPSILON = {
+    "f64": 2.220446049250313e-16,
+    "f32": 1.1920928955078125e-07,
+    "bf16": 1.1920928955078125e-07,
+    "f16": 1.1920928955078125e-07,
+}
+
+
+def _affine(
+    context: Context, expr: Expr, dims: tuple[Axes, ...], weight: Operand, bias: Operand, place: int | None
+) -> Value:
+    """expr * weight + bias; `place` is the dimension of a per-channel weight, None where it lines up at the right."""
+    shapes = [dims]
+    for operand, text in ((weight, "{0} * {1}"), (bias, "{0} + {1}")):
+        if operand is None:
+            continue
+        value = context.value(operand)
+        shape = value.dims if place is None else (*value.dims, *((),) * (len(dims) - place - 1))
+        expr = op(text, expr, cast(value.expr, expr.ctype))
+        shapes.append(shape)
+    return context.result(expr, broadcast(*shapes))
+
+
+def _normalized(expr: Expr, axes: Axes, eps: float) -> Expr:
+    mean, squares = moments(expr, axes)
+    scale = op("ka_rsqrt({0} / {1} + {2})", squares, number(expr, dim_size(axes)), number(expr, eps))
+    return op("({0} - {1}) * {2}", expr, mean, scale)
+
+
+def _normalized_rank(context: Context) -> int:
+    shape = context.node.args[1]
+    return len(shape) if isinstance(shape, list) else 1
+
+
+def _layer_norm(context: Context) -> Value | tuple[Value, ...]:
+    value, rank = computed(context), _normalized_rank(context)
+    axes = axes_of(value, list(range(len(value.dims) - rank, len(value.dims))))
+    expr = _normalized(value.expr, axes, context.number(4, "eps", 1e-5))
+    found = _affine(context, expr, value.dims, context.argument(2, "weight"), context.argument(3, "bias"), None)
+    return (found,) if context.node.op == "native_layer_norm" else found
+
+
+def _rms_norm(context: Context) -> Value:
+    value, rank = computed(context), _normalized_rank(context)
+    axes = axes_of(value, list(range(len(value.dims) - rank, len(value.dims))))
+    eps = number(value.expr, context.number(3, "eps", EPSILON[value.dtype]))
+    scale = op("ka_rsqrt({0} + {1})", mean_of(op("ka_square({0})", value.expr), axes), eps)
+    return _affine(context, op("{0} * {1}", value.expr, scale), value.dims, context.argument(2, "weight"), None, None)
+
+
+def _group_norm(context: Context) -> Value:
+    value, groups = computed(context), context.node.args[1]
+    shape = [parse_size(size) for size in context.node.spec.shape]
+    channels = shape[1]
+    if not isinstance(groups, int) or not isinstance(channels, int):
+        raise Unsupported("group_norm with a free number of channels")
+    dims = regroup(value.dims, (shape[0], groups, channels // groups, product(shape[2:])))
+    axes = (*dims[2], *dims[3])
+    expr = _normalized(value.expr, axes, context.number(4, "eps", 1e-5))
+    return _affine(context, expr, value.dims, context.argument(2, "weight"), context.argument(3, "bias"), 1)
+
+
+def _instance_norm(context: Context) -> Value:
+    value = computed(context)
+    if not context.argument(5, "use_input_stats", True):
+        raise Unsupported("instance_norm with running statistics")
+    axes = axes_of(value, list(range(2, len(value.dims))))
+    expr = _normalized(value.expr, axes, context.number(7, "eps", 1e-5))
+    return _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
+
+
+def _batch_norm(context: Context) -> Value | tuple[Value, ...]:
+    value = computed(context)
+    if context.node.op.endswith(".no_stats"):
+        return (_batch_statistics(context, value, 5),)
+    if context.node.op == "_native_batch_norm_legit" or (
+        context.node.op.startswith("batch_norm") and context.argument(5, "training", False)
+    ):
+        raise Unsupported("batch_norm in training mode: it changes its running statistics")
+    mean, variance = (context.value(context.node.args[place]) for place in (3, 4))
+    eps = context.number(7 if context.node.op.startswith("batch_norm") else 6, "eps", 1e-5)
+    scale = op("ka_rsqrt({0} + {1})", variance.expr, number(variance.expr, eps))
+    shape = tuple((*stat.dims, *((),) * (len(value.dims) - 2)) for stat in (mean, variance))
+    expr = op("({0} - {1}) * {2}", value.expr, mean.expr, scale)
+    dims = broadcast(value.dims, *shape)
+    found = _affine(context, expr, dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
+    return found if context.node.op.startswith("batch_norm") else (found,)
+
+
+def _batch_statistics(context: Context, value: Value, eps_at: int) -> Value:
+    """batch_norm with the statistics of the batch itself, without running ones."""
+    axes = axes_of(value, [place for place in range(len(value.dims)) if place != 1])
+    expr = _normalized(value.expr, axes, context.number(eps_at, "eps", 1e-5))
+    return _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
+
+
+NORMALIZATIONS: dict[str, Lowering] = {
+    "layer_norm": _layer_norm,
+    "native_layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"), _batch_norm),
+}
