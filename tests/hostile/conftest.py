@@ -30,7 +30,7 @@ def device(cache_dir: Path) -> DeviceFacts:
     """The CPU with ceilings that do not depend on what else runs now."""
     known = msgspec.structs.replace(cpu.facts(), copy_bandwidth=GENEROUS, read_bandwidth=GENEROUS)
     path = cache_dir / "devices" / f"{known.key}.json"
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode(known))
     return known
 

@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+REFERENCE = """
+class Model(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.w = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        return torch.softmax(x * self.w, -1)
+
+def get_inputs():
+    return [torch.randn(32, 4096)]
+
+def get_init_inputs():
+    return [4096]
+"""
+
 EXTENSION = '''
 import torch
 import torch.nn as nn

@@ -15,7 +15,8 @@ HEADER = """
 #include <cuda_fp16.h>
 """
 
-COMPUTE = """
+#: A row of softmax by one block: `load` gives its elements.
+ROW = """
 __device__ float combine(float a, float b, bool top) { return top ? fmaxf(a, b) : a + b; }
 
 // Of all threads of the block, for each of them.
@@ -38,7 +39,9 @@ template <typename Load> __device__ void row(Load load, float* out, int64_t n) {
   sum = reduce(sum, false);
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) out[i] = expf(load(i) - top) / sum;
 }
+"""
 
+COMPUTE = """
 __device__ void compute(const softmax_args& a) {
   const float* x = a.x + blockIdx.x * a.n;
   row([=](int64_t i) { return x[i] * a.w[i]; }, a.out + blockIdx.x * a.n, a.n);
@@ -113,7 +116,7 @@ __device__ bool gained(bool hit, unsigned long long calls) {
 def source(body: str, extra: str = "") -> str:
     """A whole kernel file: `extra` goes before the kernel, `body` is its own."""
     kernel = f'extern "C" __global__ void softmax(const __grid_constant__ softmax_args a) {{\n{body}\n}}\n'
-    return HEADER + COMPUTE + extra + kernel
+    return HEADER + ROW + COMPUTE + extra + kernel
 
 
 HONEST = source("compute(a);")

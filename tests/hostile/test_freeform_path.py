@@ -15,23 +15,7 @@ from kernel_assistant.environment.freeform_candidate import ModelCandidate, load
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.records import Evaluation, Outcome, Tier
 from kernel_assistant.targets.base import DeviceFacts
-from tests.hostile.freeform_attacks import FULL, HONEST, QUICK
-
-REFERENCE = """
-class Model(nn.Module):
-    def __init__(self, columns):
-        super().__init__()
-        self.w = nn.Parameter(torch.rand(columns) + 0.5)
-
-    def forward(self, x):
-        return torch.softmax(x * self.w, -1)
-
-def get_inputs():
-    return [torch.randn(32, 4096)]
-
-def get_init_inputs():
-    return [4096]
-"""
+from tests.hostile.freeform_attacks import FULL, HONEST, QUICK, REFERENCE
 
 
 @pytest.fixture(scope="module")
