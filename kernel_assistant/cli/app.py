@@ -23,6 +23,8 @@ from kernel_assistant.errors import (
 #: Command → (module, its line in the help): nothing of a command is imported to show the help.
 _COMMANDS = {
     "optimize": ("optimize", "Find a faster kernel for a module."),
+    "scan": ("scan", "Run a program and rank its modules by what could be gained."),
+    "draft": ("draft", "Draft the inputs of a class that declares none."),
     "verify": ("check", "Check a candidate against its reference."),
     "profile": ("check", "Time a candidate against its reference."),
     "apply": ("edit", "Write a job's kernels into the user's file."),

@@ -9,18 +9,19 @@ import click
 import msgspec
 
 from kernel_assistant.cli.common import json_option, run_options, settings_for
+from kernel_assistant.cli.inputs import chosen_task, input_options
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.cli.remote import host_options, optimize_there
 from kernel_assistant.cli.text import say_warning
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_GATE, EXIT_INTERNAL, EXIT_OK
 from kernel_assistant.records import JobOutcome, OptimizeResult, encode, to_builtins
+from kernel_assistant.remote.describe import describe
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.prepare import prepare
 
 
 @click.command("optimize")
-@click.argument("file", metavar="FILE[:CLASS]")
+@input_options
 @run_options
 @host_options
 @json_option
@@ -28,19 +29,26 @@ from kernel_assistant.session.prepare import prepare
 @click.option("--detach", is_flag=True, help="Print the job's number and leave it to the session host.")
 @click.option("--free-wins/--no-free-wins", default=True, help="Measure what gains without a kernel (default: yes).")
 def optimize_command(
-    file: str, as_json: bool, fail_under: float | None, detach: bool, free_wins: bool, **flags: object
+    file: str,
+    scan: str | None,
+    inputs: str,
+    as_json: bool,
+    fail_under: float | None,
+    detach: bool,
+    free_wins: bool,
+    **flags: object,
 ) -> int:
     """Have kernels written for a module until they beat torch.compile or the budget is spent.
 
-    The module's inputs come from get_inputs(), a comment above the class, or pyproject.toml. Ctrl-C stops the job and
-    keeps the best so far.
+    The module's inputs come from get_inputs(), a comment above the class, or pyproject.toml, else from the last scan of
+    a program that used the class. Ctrl-C stops the job and keeps the best so far.
     """
-    settings = settings_for(Path(file), flags)
+    settings = settings_for(Path(file or "."), flags)
     if settings.sandbox == "none":
         say_warning("--sandbox none: generated code runs with all your rights and could read or delete your files")
-    if settings.host:
+    if settings.host and file:
         return optimize_there(file, settings, as_json=as_json, fail_under=fail_under, detach=detach)
-    task, options = prepare(file, settings)
+    task, options = chosen_task(file, scan, inputs, settings)
     options = msgspec.structs.replace(options, free_wins=free_wins)
     client = Client(settings)
     submitted = client.submit(task, options)

@@ -9,22 +9,53 @@ import msgspec
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.records import Candidate, KernelTask
+from kernel_assistant.session.recorded import from_file, from_scan
 from kernel_assistant.store import JobKind, JobOptions
 
 
 def prepare(
-    spec: str, settings: Settings, *, text: str | None = None, kind: JobKind = JobKind.optimize
+    spec: str,
+    settings: Settings,
+    *,
+    text: str | None = None,
+    kind: JobKind = JobKind.optimize,
+    inputs: str = "auto",
 ) -> tuple[KernelTask, JobOptions]:
     """Task and options for `FILE[:CLASS]`; `text` is an unsaved editor buffer.
 
+    `inputs`: "declared" in the file, "recorded" by a scan, or "auto", which takes the former where there are any.
     The interpreter is looked up here and not in the host, whose environment is that of its first client.
     Raises UsageError for the file or the options, MissingError for an interpreter, device or policy that is not there.
     """
-    from kernel_assistant.source.build import build_task
+    from kernel_assistant.source.build import build_task, split_spec
+    from kernel_assistant.source.declared import NoInputsError
 
     check_policy(settings.policy)
-    task = build_task(spec, target=resolve_target(settings.target), numerics=settings.numerics, text=text)
-    return task, options(settings, _python(task, settings), kind=kind)
+    target = resolve_target(settings.target)
+    if inputs != "recorded":
+        try:
+            task = build_task(spec, target=target, numerics=settings.numerics, text=text)
+            return task, options(settings, _python(task, settings), kind=kind)
+        except NoInputsError:
+            if inputs == "declared" or text is not None:
+                raise
+            recorded = from_file(*split_spec(spec), settings, target)
+            if recorded is None:
+                raise
+    else:
+        recorded = from_file(*split_spec(spec), settings, target)
+        if recorded is None:
+            raise UsageError(
+                f"no scan kept inputs for {spec}", "scan a program that uses it: kernel-assistant scan -- …"
+            )
+    return recorded.task, options(settings, settings.python or recorded.python, kind=kind)
+
+
+def prepare_scanned(spec: str, settings: Settings) -> tuple[KernelTask, JobOptions]:
+    """Task and options for `ID:CLASS` of a scan. Raises as `prepare` does."""
+    check_policy(settings.policy)
+    recorded = from_scan(spec, settings, resolve_target(settings.target))
+    return recorded.task, options(settings, settings.python or recorded.python, kind=JobKind.optimize)
 
 
 def options(settings: Settings, python: str, *, kind: JobKind, candidate: Candidate | None = None) -> JobOptions:

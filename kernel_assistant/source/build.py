@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import KernelTask, Numerics
-from kernel_assistant.source.declared import Declared, find_declared, no_inputs
+from kernel_assistant.source.declared import Declared, NoInputsError, find_declared, no_inputs
 from kernel_assistant.source.find import ModuleClass, find_modules
 
 
@@ -106,9 +106,11 @@ def _last_with_inputs(
         if declared is not None:
             return module, declared
     names = ", ".join(module.name for module in usable)
-    raise UsageError(
+    raise NoInputsError(
         f"{path} holds several modules and none has inputs: {names}",
         f"name one, e.g. {path.name}:{usable[-1].name}, and {no_inputs(path, usable[-1]).next_step}",
+        path=path,
+        class_name=usable[-1].name,
     )
 
 

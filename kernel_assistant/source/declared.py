@@ -33,11 +33,21 @@ def find_declared(text: str, path: Path, module: ModuleClass, modules: tuple[Mod
     )
 
 
-def no_inputs(path: Path, module: ModuleClass) -> UsageError:
+class NoInputsError(UsageError):
+    """A class that says nowhere how it is built and called; `class_name` is that of the class."""
+
+    def __init__(self, cause: str, next_step: str, *, path: Path, class_name: str) -> None:
+        super().__init__(cause, next_step)
+        self.path, self.class_name = path, class_name
+
+
+def no_inputs(path: Path, module: ModuleClass) -> NoInputsError:
     """The error for a class without inputs; its next step is the comment to paste."""
-    return UsageError(
+    return NoInputsError(
         f"{path}:{module.line}: no inputs are declared for {module.name}",
         f"put this line directly above the class, with its real shapes: {EXAMPLE}",
+        path=path,
+        class_name=module.name,
     )
 
 

@@ -49,7 +49,9 @@ class ScanStore:
 
     def scan(self, scan: str) -> Scan:
         """Raises UsageError if there is no such scan; `last` is the newest."""
-        found = self.scans(limit=1) if scan == "last" else self._scans("AND id = ?", int(scan) if scan.isdigit() else -1)
+        found = (
+            self.scans(limit=1) if scan == "last" else self._scans("AND id = ?", int(scan) if scan.isdigit() else -1)
+        )
         if not found:
             raise UsageError(f"no scan {scan!r}", "kernel-assistant scan -- COMMAND makes one")
         return found[0]

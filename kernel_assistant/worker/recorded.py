@@ -32,7 +32,7 @@ def recorded_module(folder: str, module: types.ModuleType, cls: type, device: st
         with torch.device(device):
             model = cls(*args, **kwargs)
         model = model if dtype is None else model.to(dtype)
-    if not isinstance(model, cls):
+    if not isinstance(model, cls) or not isinstance(model, torch.nn.Module):
         raise TaskError(
             "cannot_build",
             f"the recording holds a {type(model).__qualname__}, which is not {cls.__qualname__} of the file any more",

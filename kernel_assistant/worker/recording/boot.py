@@ -1,4 +1,4 @@
-"""Waits for the program to import torch, then records. Standard library only; costs nothing in a program without torch."""
+"""Waits for the program to import torch, then has it recorded. Standard library only."""
 
 from __future__ import annotations
 

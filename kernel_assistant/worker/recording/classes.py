@@ -7,7 +7,6 @@ import inspect
 import os
 import sys
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -128,14 +127,14 @@ def _source(cls: type) -> str:
 
 
 def _attributes(module: torch.nn.Module) -> Key:
+    """Numbers, strings and tuples of them, as they are when the instance is first called."""
     plain = (bool, int, float, str, type(None), torch.dtype)
-    found = []
-    for name, value in vars(module).items():
-        if isinstance(value, plain) and name != "training":
-            found.append((name, value))
-        elif isinstance(value, tuple) and all(isinstance(item, plain) for item in value):
-            found.append((name, value))
-    return tuple(found)
+    found = {name: value if isinstance(value, tuple) else (value,) for name, value in vars(module).items()}
+    return tuple(
+        (name, items)
+        for name, items in found.items()
+        if name != "training" and all(isinstance(item, plain) for item in items)
+    )
 
 
 def _shape(tensor: torch.Tensor) -> Key:

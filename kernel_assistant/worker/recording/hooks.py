@@ -43,7 +43,7 @@ def _replace_call(recorder: Recorder) -> None:
         leave(frame, result)
         return result
 
-    torch.nn.Module.__call__ = wrapped_call
+    torch.nn.Module.__call__ = wrapped_call  # type: ignore[method-assign]
     _mark(wrapped_call.__code__)
 
 

@@ -12,8 +12,15 @@ from typing import Any
 import torch
 
 from . import report
-from .classes import MOST_CONFIGURATIONS, MOST_SIGNATURES, Configuration, ModuleClass, Signature
-from .classes import configuration_key, describe
+from .classes import (
+    MOST_CONFIGURATIONS,
+    MOST_SIGNATURES,
+    Configuration,
+    ModuleClass,
+    Signature,
+    configuration_key,
+    describe,
+)
 from .clock import Clock, now
 from .constructors import ByIdentity, Constructors
 from .samples import Samples, main_file
@@ -100,7 +107,7 @@ class Recorder:
                 thread.top = frame
                 self._begin(frame, arrived)
             return frame
-        except Exception:
+        except Exception:  # noqa: BLE001 - no fault of ours may reach the program; it is told in the recording
             self._give_up()
             return None
         finally:
@@ -124,7 +131,7 @@ class Recorder:
             self.overhead += spent
             if frame.above is not None:
                 frame.above.overhead += spent + frame.overhead
-        except Exception:
+        except Exception:  # noqa: BLE001 - no fault of ours may reach the program; it is told in the recording
             self._give_up()
         finally:
             thread.busy = False
@@ -204,10 +211,10 @@ class Recorder:
     def _unserved(self, module: Any, reader: Reader) -> str:
         if torch._C._is_any_autocast_enabled():
             return "autocast"
-        if torch.is_grad_enabled():
-            if reader.gradient or any(parameter.requires_grad for parameter in module.parameters()):
-                return "gradient"
-        return ""
+        if not torch.is_grad_enabled():
+            return ""
+        needed = reader.gradient or any(parameter.requires_grad for parameter in module.parameters())
+        return "gradient" if needed else ""
 
     def _begin(self, frame: Frame, arrived: float) -> None:
         frame.begun = None if frame.compiled else self.clock.begin(bool(frame.begun))
@@ -267,7 +274,7 @@ class Recorder:
                 self.clock.settle()
             report.write(self)
             self._write_at = now() + max(_WRITE_EVERY_S, 20 * (now() - began))
-        except Exception:
+        except Exception:  # noqa: BLE001 - no fault of ours may reach the program; it is told in the recording
             self._give_up()
 
     def _give_up(self) -> None:
@@ -277,8 +284,8 @@ class Recorder:
         self.failure = error.strip().splitlines()[-1]
         try:
             report.write(self)
-        except Exception:
-            print(f"kernel-assistant scan: the recorder failed and stopped: {error}", file=sys.stderr)
+        except Exception:  # noqa: BLE001 - as above, and now there is no file to tell it in
+            sys.stderr.write(f"kernel-assistant scan: the recorder failed and stopped: {error}\n")
 
 
 def _signature(number: int, key: Key, reader: Reader) -> Signature:
@@ -302,6 +309,6 @@ def _not_ours(module: Any) -> str:
         return "functional transform"
     if torch._C._len_torch_dispatch_stack() > 0:
         return "dispatch mode"
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
         return "CUDA graph capture"
     return ""

@@ -11,7 +11,7 @@ import torch
 
 from .classes import Configuration, ModuleClass, Signature, is_installed
 from .clock import now
-from .samples import folder_name, main_file, write_file
+from .samples import folder_name, write_file
 
 if TYPE_CHECKING:
     from .recorder import Recorder

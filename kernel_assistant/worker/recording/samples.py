@@ -170,7 +170,7 @@ def _saved(value: Any, exact: bool | None, limit: int) -> bytes:
 
 
 def _pickling(exact: bool) -> Any:
-    """A pickle module for `torch.save` that writes `compact` tensors or, where not `exact`, statistics of large ones."""
+    """A pickle module for `torch.save`: it writes `compact` tensors or, where not `exact`, statistics of large ones."""
 
     class Pickler(pickle.Pickler):
         own: dict[int, torch.Tensor] = {}

@@ -1,0 +1,91 @@
+"""Tasks made of what a scan kept: for a class whose file declares no inputs, or where the user asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import InputSource, KernelTask, Numerics, Workload
+from kernel_assistant.records.scan import Scan, ScannedClass
+from kernel_assistant.store.scans import ScanStore
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A task, and the interpreter that the scanned program ran under."""
+
+    task: KernelTask
+    python: str
+
+
+def from_scan(spec: str, settings: Settings, target: str) -> Recorded:
+    """The task for `ID:CLASS` (`last:CLASS`; the class by its name, or by its module and name where two share one).
+
+    Raises UsageError where there is no such scan or class, or nothing was kept of it.
+    """
+    number, colon, name = spec.partition(":")
+    scan = ScanStore(settings.state_dir).scan(number or "last")
+    if not colon or not name:
+        names = ", ".join(row.name for row in scan.classes[:5]) or "none"
+        raise UsageError(f"{spec!r} names no class", f"say --scan {scan.id}:CLASS, with one of: {names}")
+    return _recorded(scan, _row(scan, name), settings, target)
+
+
+def from_file(path: Path, class_name: str, settings: Settings, target: str) -> Recorded | None:
+    """The task for a class of a file by the newest scan that kept it; without a name the one that ranks first."""
+    scan = ScanStore(settings.state_dir).with_inputs(path, class_name)
+    if scan is None:
+        return None
+    rows = [row for row in scan.classes if row.folder and row.path == str(path) and class_name in ("", row.qualname)]
+    return _recorded(scan, rows[0], settings, target) if rows else None
+
+
+def _row(scan: Scan, name: str) -> ScannedClass:
+    found = [row for row in scan.classes if name in (row.name, row.key)]
+    if not found:
+        names = ", ".join(row.name for row in scan.classes[:8]) or "none"
+        raise UsageError(f"scan {scan.id} saw no class {name}", f"classes there: {names}")
+    if len(found) > 1:
+        raise UsageError(
+            f"scan {scan.id} saw {len(found)} classes {name}",
+            f"name one: {', '.join(f'--scan {scan.id}:{row.key}' for row in found)}",
+        )
+    return found[0]
+
+
+def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) -> Recorded:
+    from kernel_assistant.source.build import import_location, read_text
+
+    if not row.folder:
+        raise UsageError(
+            f"{row.name} of scan {scan.id} cannot be optimized: {row.problem}", "declare its inputs instead"
+        )
+    if not Path(row.folder).is_dir():
+        raise UsageError(f"what scan {scan.id} kept of {row.name} is gone", "scan the program again")
+    path = Path(row.path)
+    # A class of the script itself is imported by the script's name: `__main__` is the worker.
+    name, folder = import_location(path) if row.module == "__main__" else (row.module, "")
+    task = KernelTask(
+        path=str(path),
+        content=read_text(path),
+        class_name=row.name,
+        source=InputSource.recorded,
+        workloads=tuple(
+            Workload(
+                name="recorded" if place == 0 else f"recorded{place + 1}",
+                args=f"recorded({sample.number})[0]",
+                kwargs=f"recorded({sample.number})[1]",
+            )
+            for place, sample in enumerate(row.samples)
+        ),
+        search_path=tuple(entry for entry in dict.fromkeys((*scan.search_path, folder)) if entry),
+        module_name=name,
+        target=target,
+        numerics=Numerics(settings.numerics),
+        training=row.training,
+        recording=row.folder,
+        installed=row.installed,
+    )
+    return Recorded(task, scan.python)
