@@ -1,0 +1,128 @@
+"""What costs no kernel has a table of its own, and the report says how the kernel stands beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from kernel_assistant.cli.free_wins import conclusion, free_wins_table
+from kernel_assistant.cli.report import report
+from kernel_assistant.records import Best, FreeWin, JobOutcome, OptimizeResult, decode
+
+MODULE = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 8, 3, padding=1)
+
+    def forward(self, x):
+        return torch.relu(self.conv(x))
+
+
+def get_inputs():
+    return [torch.randn(2, 4, 16, 16)]
+"""
+
+
+def win(name: str, speedup: float, *, passes: bool = True) -> FreeWin:
+    return FreeWin(
+        name=name,
+        write=f"turn_on({name})",
+        ms=1.0,
+        speedup_vs_eager=2 * speedup,
+        speedup_vs_eager_ci=(1.9 * speedup, 2.1 * speedup),
+        speedup_vs_compile=speedup,
+        speedup_vs_compile_ci=(0.97 * speedup, 1.03 * speedup),
+        error_vs_fp64=1e-6 if passes else 1e-3,
+        error_ratio=1.0 if passes else 500.0,
+        passes=passes,
+        note="" if passes else "changes results",
+    )
+
+
+def result(*wins: FreeWin, kernel: float | None = None) -> OptimizeResult:
+    best = None
+    if kernel is not None:
+        best = Best(
+            policy="p",
+            speedup_vs_eager=2 * kernel,
+            speedup_vs_compile=kernel,
+            speedup_vs_compile_ci=(0.97 * kernel, 1.03 * kernel),
+            error_vs_fp64=1e-6,
+            error_ratio=1.0,
+            precision="f32",
+            roofline=0.5,
+            share_in_our_kernels=1.0,
+            files=(),
+        )
+    return OptimizeResult(
+        task="m.py:N",
+        target="cuda",
+        device="d",
+        outcome=JobOutcome.no_candidate if best is None else JobOutcome.improved,
+        best=best,
+        evaluations=0,
+        seconds=1.0,
+        stop_reason="finished",
+        artifacts={"job": "7"},
+        free_wins=wins,
+    )
+
+
+def test_without_any_there_is_no_table() -> None:
+    assert free_wins_table(result()) == []
+    assert not any("Free, without a kernel" in line for line in report(result()))
+
+
+def test_the_table_stands_apart_from_the_kernel() -> None:
+    left_out = FreeWin(name="max_autotune", write="later", note="not measured: no time")
+    lines = report(result(win("channels_last", 1.2), left_out, kernel=1.5))
+    at = next(index for index, line in enumerate(lines) if line.startswith("Free, without a kernel"))
+    assert lines[at - 1] == "" and not any("channels last" in line for line in lines[:at])
+    text = "\n".join(lines[at:])
+    assert "1.20×" in text and "turn_on(channels_last)" in text
+    assert "max autotune: not measured: no time" in text
+
+
+@pytest.mark.parametrize(
+    ("wins", "kernel", "words"),
+    [
+        ((win("tf32", 2.0),), 1.5, ["tf32 (2.00× torch.compile) needs no kernel and is no slower than the one found"]),
+        ((win("tf32", 1.2),), 1.5, ["the kernel (1.50× torch.compile) is about 1.25× as fast as tf32 (1.20×"]),
+        ((win("tf32", 1.2), win("together", 1.4)), 1.5, ["as fast as together"]),
+        ((win("cuda_graphs", 1.3),), None, ["best without a kernel: cuda graphs"]),
+        ((win("channels_last", 1.01),), 1.5, []),
+        (
+            (win("tf32", 2.0, passes=False), win("channels_last", 1.2)),
+            1.5,
+            ["as fast as channels last", "tf32 (changes results, 2.00× torch.compile) needs no kernel"],
+        ),
+        ((win("channels_last", 9.0, passes=False),), 1.5, []),
+    ],
+)
+def test_the_kernel_is_set_beside_the_best(wins: tuple[FreeWin, ...], kernel: float | None, words: list[str]) -> None:
+    lines = conclusion(result(*wins, kernel=kernel))
+    assert len(lines) == len(words)
+    assert all(word in line for word, line in zip(words, lines, strict=True))
+
+
+@pytest.mark.slow
+def test_optimize_measures_them_unless_told_not_to(run, home) -> None:
+    path = home / "conv.py"
+    path.write_text(MODULE)
+    done = run("optimize", path, "--json", "--budget", "180s", "--python", sys.executable)
+    assert done.returncode == 0, done.stderr
+    wins = {win.name: win for win in decode(done.stdout, OptimizeResult).free_wins}
+    assert {"compile", "channels_last", "freezing"} <= set(wins)
+    assert wins["channels_last"].passes and wins["channels_last"].measured
+    shown = run("show").stdout
+    assert "Free, without a kernel" in shown and "torch.channels_last" in shown
+
+    without = run("optimize", path, "--json", "--no-free-wins", "--budget", "180s", "--python", sys.executable)
+    assert json.loads(without.stdout)["free_wins"] == []
