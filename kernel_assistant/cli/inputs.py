@@ -34,15 +34,11 @@ def chosen_task(file: str, scan: str | None, inputs: str, settings: Settings) ->
     if bool(file) == bool(scan):
         raise UsageError("name either FILE[:CLASS] or --scan ID:CLASS", "kernel-assistant optimize --help")
     if scan:
-        if settings.host:
-            raise UsageError(
-                "what a scan kept stays on this machine", "leave --host out, or declare inputs in the file"
-            )
-        return prepare_scanned(scan, settings)
+        return prepare_scanned(scan, settings, elsewhere=bool(settings.host))
     from kernel_assistant.source.declared import NoInputsError
 
     try:
-        return prepare(file, settings, inputs=inputs)
+        return prepare(file, settings, inputs=inputs, elsewhere=bool(settings.host))
     except NoInputsError as error:
         from kernel_assistant.source.draft import draft
 

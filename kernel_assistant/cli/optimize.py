@@ -16,7 +16,6 @@ from kernel_assistant.cli.text import say_warning
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_GATE, EXIT_INTERNAL, EXIT_OK
 from kernel_assistant.records import JobOutcome, OptimizeResult, encode, to_builtins
-from kernel_assistant.remote.describe import describe
 from kernel_assistant.session.client import Client
 
 
@@ -46,10 +45,10 @@ def optimize_command(
     settings = settings_for(Path(file or "."), flags)
     if settings.sandbox == "none":
         say_warning("--sandbox none: generated code runs with all your rights and could read or delete your files")
-    if settings.host and file:
-        return optimize_there(file, settings, as_json=as_json, fail_under=fail_under, detach=detach)
     task, options = chosen_task(file, scan, inputs, settings)
     options = msgspec.structs.replace(options, free_wins=free_wins)
+    if settings.host:
+        return optimize_there(task, options, settings, as_json=as_json, fail_under=fail_under, detach=detach)
     client = Client(settings)
     submitted = client.submit(task, options)
     job = str(submitted["job"])

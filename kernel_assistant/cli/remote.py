@@ -18,6 +18,7 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK, KernelAssistantError
 from kernel_assistant.records import KernelTask, OptimizeResult
 from kernel_assistant.session.client import Client
+from kernel_assistant.store import JobOptions
 
 if TYPE_CHECKING:
     from kernel_assistant.remote.box import Box, Prepared
@@ -59,15 +60,21 @@ def host_client(settings: Settings) -> Iterator[Client]:
         yield box.client
 
 
-def optimize_there(file: str, settings: Settings, *, as_json: bool, fail_under: float | None, detach: bool) -> int:
-    """`optimize` with `--host`."""
+def optimize_there(
+    task: KernelTask,
+    options: JobOptions,
+    settings: Settings,
+    *,
+    as_json: bool,
+    fail_under: float | None,
+    detach: bool,
+) -> int:
+    """`optimize` with `--host`. `task` and `options` are prepared for elsewhere."""
     from kernel_assistant.cli.optimize import conclude
     from kernel_assistant.remote.told import flags
-    from kernel_assistant.source.build import build_task
 
-    task = build_task(file, target="cpu", numerics=settings.numerics)
     with there(settings) as box:
-        prepared = box.prepare(task, settings.ship)
+        prepared = box.prepare(task, options)
         _say_what_went(box, prepared, silent=as_json)
         submitted = box.client.submit(prepared.task, prepared.options)
         job = str(submitted["job"])

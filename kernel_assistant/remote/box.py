@@ -17,9 +17,8 @@ from kernel_assistant.remote.install import Installed, Installer, Shipped
 from kernel_assistant.remote.ssh import Channel, Ssh
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.doctor import Diagnosis
-from kernel_assistant.session.prepare import check_policy, options
 from kernel_assistant.session.wire import error_from_wire
-from kernel_assistant.store import JobKind, JobOptions
+from kernel_assistant.store import JobOptions
 
 DEFAULT_FOLDER = "~/.cache/kernel-assistant/remote"
 
@@ -49,23 +48,24 @@ class Box:
             self.installed: Installed = installer.installed
         self.client = BoxClient(settings, self)
 
-    def prepare(self, task: KernelTask, ship: tuple[str, ...]) -> Prepared:
-        """Task and options for over there, with the module's files shipped. `task` is as it would run here."""
-        check_policy(self._settings.policy)
-        closure = find_closure(task, ship)
+    def prepare(self, task: KernelTask, chosen: JobOptions) -> Prepared:
+        """Task and options for over there, with the module's files shipped. Both are as they would be here, but for
+        the target and the interpreter, which are found there."""
+        closure = find_closure(task, self._settings.ship)
         with self._installer() as installer:
             shipped = installer.ship(closure)
-        path = f"{shipped.root}/{closure.path}"
+        path = f"{shipped.root}/{closure.path}" if closure.path else task.path
         found, _ = self.call("open", path=path)
         there = msgspec.structs.replace(
             task,
             path=path,
             search_path=tuple(f"{shipped.root}/{name}" for name in closure.search_path),
             target=str(found["target"]),
+            recording=f"{shipped.root}/{closure.recording}" if closure.recording else "",
         )
-        chosen = options(self._settings, str(found["python"]), kind=JobKind.optimize)
-        # By this, the file that the result is for is found again, by any client.
-        chosen = msgspec.structs.replace(chosen, source_path=f"{task.path}:{task.class_name}")
+        # By its path, the file that the result is for is found again, by any client.
+        source_path = f"{task.path}:{task.class_name}"
+        chosen = msgspec.structs.replace(chosen, python=str(found["python"]), source_path=source_path)
         return Prepared(
             task=there, options=chosen, shipped=shipped, device=str(found["device"]), left_out=closure.left_out
         )

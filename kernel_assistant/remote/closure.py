@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os.path import commonpath
 from pathlib import Path
 
@@ -13,21 +13,28 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records import KernelTask
 from kernel_assistant.remote.data_files import data_files
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 256 << 20
 MAX_FILES = 5000
 _MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 _INSTALLED = ("site-packages", "dist-packages")
 
 
+#: Where a scan's recording of the module goes, in the shipped folder.
+_RECORDING = ".recording"
+
+
 @dataclass(frozen=True)
 class Closure:
-    """Files below `root`, by relative name. `path` is the task's own file, `search_path` what goes on sys.path, both
-    relative too ("." is the root itself). `left_out` was asked for and looks like a secret."""
+    """Files below `root`, by relative name. `path` is the task's own file, `search_path` what goes on sys.path,
+    `recording` the recording's folder, all relative too ("." is the root itself). An installed package's file is not
+    there, its `path` is empty; so is `recording` where there is none. `left_out` was asked for and looks like a secret.
+    """
 
     root: Path
     files: dict[str, bytes]
     path: str
     search_path: tuple[str, ...]
+    recording: str
     left_out: tuple[str, ...] = ()
 
 
@@ -37,22 +44,25 @@ def find_closure(task: KernelTask, ship: tuple[str, ...] = ()) -> Closure:
     Raises UsageError for a class in site-packages, for a `ship` pattern that does not fit, and for too much.
     """
     path = Path(task.path)
-    if any(part in _INSTALLED for part in path.parts):
+    if any(part in _INSTALLED for part in path.parts) and not task.installed:
         raise UsageError(
             f"{path} is an installed package's file, which is not shipped", "name a module of your own that uses it"
         )
     project = _project(path)
-    bases = _bases(task, project)
-    walk = _Walk(bases)
-    walk.begin(path, task.module_name, task.content)
-    named, left_out = data_files(project, ship)
+    own = tuple(Path(folder) for folder in task.search_path)
+    walk = _Walk(own, project)
+    if not task.installed:
+        walk.begin(path, task.module_name, task.content)
+    named, left_out = data_files(project, ship) if not task.installed else ({}, ())
     found = {**named, **walk.found}
-    root = Path(commonpath([*walk.used, *(str(file.parent) for file in found)]))
+    root = Path(commonpath([*walk.used, *(str(file.parent) for file in found)])) if found else project
+    files = {file.relative_to(root).as_posix(): content for file, content in sorted(found.items())}
     closure = Closure(
         root=root,
-        files={file.relative_to(root).as_posix(): content for file, content in sorted(found.items())},
-        path=path.relative_to(root).as_posix(),
+        files={**files, **_recorded(task.recording)},
+        path="" if task.installed else path.relative_to(root).as_posix(),
         search_path=tuple(Path(base).relative_to(root).as_posix() for base in walk.used),
+        recording=_RECORDING if task.recording else "",
         left_out=left_out,
     )
     _check_size(closure)
@@ -75,32 +85,38 @@ def _project(path: Path) -> Path:
     return next((folder for folder in path.parents if any((folder / name).exists() for name in _MARKERS)), path.parent)
 
 
-def _bases(task: KernelTask, project: Path) -> tuple[Path, ...]:
-    """Folders in which imports are looked up, the worker's own first. The project's root and its `src` stand for an
-    editable installation, which the other machine has not got."""
-    own = [Path(folder) for folder in task.search_path]
-    return tuple(dict.fromkeys([*own, *(folder for folder in (project / "src", project) if folder.is_dir())]))
+def _recorded(folder: str) -> dict[str, bytes]:
+    if not folder:
+        return {}
+    files = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
+    return {f"{_RECORDING}/{path.name}": path.read_bytes() for path in files}
 
 
-@dataclass
 class _Walk:
-    """Follows imports from file to file. `used` are the bases that something was found in, first ones first."""
+    """Follows imports from file to file, looking them up in the worker's own folders first. The project's root and its
+    `src` stand for an editable installation, which the other machine has not got.
 
-    bases: tuple[Path, ...]
-    found: dict[Path, bytes] = field(default_factory=dict)
-    _used: set[Path] = field(default_factory=set)
+    `used` are the folders in which something was found, in the order in which they are looked at.
+    """
+
+    def __init__(self, own: tuple[Path, ...], project: Path) -> None:
+        self._own = own
+        self._bases = tuple(dict.fromkeys([*own, *(one for one in (project / "src", project) if one.is_dir())]))
+        self._used: set[Path] = set()
+        self.found: dict[Path, bytes] = {}
 
     @property
     def used(self) -> list[str]:
-        return [str(base) for base in self.bases if base in self._used]
+        return [str(base) for base in self._bases if base in self._used]
 
     def begin(self, path: Path, module: str, content: str) -> None:
-        base = self.bases[0]
+        parts = tuple(module.split("."))
+        above = [base for base in self._own if path.is_relative_to(base)]
+        base = next((one for one in above if path in dict(_files_of(parts, one, strict=False))), above[0])
         self._used.add(base)
         self.found[path] = content.encode()
-        parts = module.split(".")
-        self._locate(tuple(parts[:-1]), self.bases[:1])
-        self._follow(content.encode(), tuple(parts if path.name == "__init__.py" else parts[:-1]))
+        self._locate(parts[:-1], (base,))
+        self._follow(content.encode(), parts if path.name == "__init__.py" else parts[:-1])
 
     def _follow(self, content: bytes, package: tuple[str, ...]) -> None:
         try:
@@ -108,11 +124,11 @@ class _Walk:
         except (SyntaxError, ValueError):
             return  # importing it will fail there as it does here, and says why
         for name in _imports(tree, package):
-            self._locate(name, self.bases)
+            self._locate(name, self._bases)
 
     def _locate(self, name: tuple[str, ...], bases: tuple[Path, ...]) -> None:
         for base in bases:
-            files = _files_of(name, base, strict=base != self.bases[0])
+            files = _files_of(name, base, strict=base not in self._own)
             if files:
                 self._used.add(base)
                 for file, package in files:

@@ -96,7 +96,7 @@ def _add(store: Store, settings: Settings, fetched: Fetched, name: str) -> JobRo
 def local_task(row: JobRow) -> KernelTask:
     """The task of a job over there with the paths that it has here."""
     path = Path(row.options.source_path.rpartition(":")[0] or row.task.path)
-    search_path = (import_location(path)[1],) if path.is_file() else ()
+    search_path = (import_location(path)[1],) if path.is_file() and not row.task.installed else ()
     return msgspec.structs.replace(row.task, path=str(path), search_path=search_path)
 
 

@@ -20,10 +20,12 @@ def prepare(
     text: str | None = None,
     kind: JobKind = JobKind.optimize,
     inputs: str = "auto",
+    elsewhere: bool = False,
 ) -> tuple[KernelTask, JobOptions]:
     """Task and options for `FILE[:CLASS]`; `text` is an unsaved editor buffer.
 
     `inputs`: "declared" in the file, "recorded" by a scan, or "auto", which takes the former where there are any.
+    `elsewhere` leaves the target and the interpreter open: the machine where it will run has its own.
     The interpreter is looked up here and not in the host, whose environment is that of its first client.
     Raises UsageError for the file or the options, MissingError for an interpreter, device or policy that is not there.
     """
@@ -31,11 +33,11 @@ def prepare(
     from kernel_assistant.source.declared import NoInputsError
 
     check_policy(settings.policy)
-    target = resolve_target(settings.target)
+    target = "cpu" if elsewhere else resolve_target(settings.target)
     if inputs != "recorded":
         try:
             task = build_task(spec, target=target, numerics=settings.numerics, text=text)
-            return task, options(settings, _python(task, settings), kind=kind)
+            return task, options(settings, "" if elsewhere else _python(task, settings), kind=kind)
         except NoInputsError:
             if inputs == "declared" or text is not None:
                 raise
@@ -51,10 +53,10 @@ def prepare(
     return recorded.task, options(settings, settings.python or recorded.python, kind=kind)
 
 
-def prepare_scanned(spec: str, settings: Settings) -> tuple[KernelTask, JobOptions]:
+def prepare_scanned(spec: str, settings: Settings, *, elsewhere: bool = False) -> tuple[KernelTask, JobOptions]:
     """Task and options for `ID:CLASS` of a scan. Raises as `prepare` does."""
     check_policy(settings.policy)
-    recorded = from_scan(spec, settings, resolve_target(settings.target))
+    recorded = from_scan(spec, settings, "cpu" if elsewhere else resolve_target(settings.target))
     return recorded.task, options(settings, settings.python or recorded.python, kind=JobKind.optimize)
 
 
