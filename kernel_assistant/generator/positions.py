@@ -96,6 +96,11 @@ def move(expr: Expr, axes: Axes, place: Place) -> Expr:
     return expr
 
 
+def behind(expr: Expr, guard: Expr) -> Expr:
+    """`expr` where the condition holds; elsewhere it reads nothing and its value means nothing."""
+    return _Behind(guard).walk(expr)
+
+
 class Rewriter:
     """A copy of an expression with some parts replaced; what does not change stays the same object."""
 
@@ -147,10 +152,40 @@ class Rewriter:
         return replace(window, arg=self.walk(window.arg))
 
 
-class _Move(Rewriter):
+class _Guarded(Rewriter):
+    """What must hold where loads stand behind a condition."""
+
+    guard: Expr | None
+
+    def operator(self, op: Op) -> Expr:
+        divides = op.ctype == "int64_t" and any(sign in op.text for sign in DIVIDES)
+        if self.guard is not None and divides and not isinstance(op.args[-1], Const):
+            raise Unsupported("an integer division of a padded or joined value")
+        return op
+
+
+class _Behind(_Guarded):
+    def __init__(self, guard: Expr) -> None:
+        super().__init__()
+        self.guard = guard
+
+    def load(self, load: Load) -> Expr:
+        return replace(load, guard=both(load.guard, self.guard)) if load.buffer else load
+
+    def reduce(self, reduce: Reduce) -> Expr:
+        return reduce
+
+    def scan(self, scan: Scan) -> Expr:
+        return scan
+
+    def window(self, window: Window) -> Expr:
+        return window
+
+
+class _Move(_Guarded):
     def __init__(self, axis: Axis, place: Place) -> None:
         super().__init__()
-        self.axis, self.place = axis, place
+        self.axis, self.place, self.guard = axis, place, place.guard
 
     def load(self, load: Load) -> Expr:
         found = super().load(load)
@@ -172,12 +207,6 @@ class _Move(Rewriter):
         if not index and found.offset == 0:
             return moved
         return integer("({0} + {1})", replace(found, index=index), moved)
-
-    def operator(self, op: Op) -> Expr:
-        divides = op.ctype == "int64_t" and any(sign in op.text for sign in DIVIDES)
-        if self.place.guard is not None and divides and not isinstance(op.args[-1], Const):
-            raise Unsupported("an integer division of a padded or joined value")
-        return op
 
     def reduce(self, reduce: Reduce) -> Expr:
         return reduce if self.axis in resolve(reduce.axes) else super().reduce(reduce)

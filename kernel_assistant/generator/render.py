@@ -78,6 +78,11 @@ class Unit:
                 self.symbols[name] = f"dim_{name}" if name.isidentifier() else f"dim_{len(self.symbols)}"
         return size_text(size, self.symbols)
 
+    def divisor(self, size: Size) -> str:
+        """C text of a size behind a division sign."""
+        text = self.size(size)
+        return f"({text})" if "*" in text else text
+
     def add(self, line: str) -> None:
         self.lines.append("  " * self.depth + line)
 
@@ -153,9 +158,9 @@ class Unit:
             if coefficient == 0:
                 continue
             below = product([inner.size for inner in axes[place + 1 :]])
-            digit = var if below == 1 else f"{var} / {self.size(below)}"
+            digit = var if below == 1 else f"{var} / {self.divisor(below)}"
             if place:
-                digit = f"{digit} % {self.size(axis.size)}"
+                digit = f"{digit} % {self.divisor(axis.size)}"
             parts.append(self.times(coefficient, digit if digit == var else f"({digit})", axis.size))
         return " + ".join(parts)
 
@@ -213,7 +218,7 @@ class Body:
     def write(self, exprs: list[Expr], load: dict[int, str], prefix: str = "t") -> None:
         """Statements for `exprs` in order; `load` gives the text of each load by access."""
         for expr in exprs:
-            if id(expr) in self.names:
+            if id(expr) in self.names or isinstance(expr, Const):
                 continue
             if isinstance(expr, Op):
                 text = expr.text.format(*[self.name(arg) for arg in expr.args])

@@ -89,11 +89,11 @@ def _only_axis(context: Context, value: Value, place: int) -> Axis | None:
 
 
 def _shifted(context: Context, value: Value, place: int, size: Size, step: int, offset: Size) -> Value:
-    axis = _only_axis(context, value, place)
-    if axis is None or (size == axis.size and step == 1 and offset == 0):
+    axes = value.dims[place]
+    if not axes or (size == dim_size(axes) and step == 1 and offset == 0):
         return context.result(value.expr, value.dims)
     new = None if size == 1 else Axis(size)
-    expr = move(value.expr, (axis,), Place({} if new is None else {new: step}, offset))
+    expr = move(value.expr, axes, Place({} if new is None else {new: step}, offset))
     return context.result(expr, _replaced(value, place, () if new is None else (new,)))
 
 
@@ -118,8 +118,8 @@ def _select(context: Context) -> Value:
     offset = parse_size(str(context.node.args[2]))
     if isinstance(offset, int) and offset < 0:
         offset = add(dim_size(value.dims[place]), offset)
-    axis = _only_axis(context, value, place)
-    expr = value.expr if axis is None else move(value.expr, (axis,), Place({}, offset))
+    axes = value.dims[place]
+    expr = move(value.expr, axes, Place({}, offset)) if axes else value.expr
     return context.result(expr, _replaced(value, place, None))
 
 
@@ -173,23 +173,20 @@ def _glu(context: Context) -> Value:
     return context.result(Op(left.expr.ctype, "{0} * ka_sigmoid({1})", (left.expr, right.expr)), dims)
 
 
-def _concatenate(context: Context) -> Value:
-    """`cat` of one constant and a scan of all but the last element: an exclusive scan. Others are not written."""
-    items = context.node.args[0]
-    values = [context.value(item) for item in items] if isinstance(items, list) else []
-    place = dimension(context, context.argument(1, "dim", 0), len(context.node.spec.shape))
+def exclusive_scan(context: Context, values: list[Value], place: int) -> Value | None:
+    """`cat` of the neutral element and a scan of all but the last one: an exclusive scan. None where it is not one."""
     if len(values) != 2 or not isinstance(values[1].expr, Scan) or not isinstance(values[0].expr, Const):
-        raise Unsupported("cat")
+        return None
     scan, neutral = values[1].expr, 1 if values[1].expr.kind == "prod" else 0
     whole = context.sliced.get(id(scan.arg))
     starts = values[0].expr.value == neutral and dim_size(values[0].dims[place]) == 1
     if not starts or whole is None or whole[1] != place or scan.reverse or scan.exclusive:
-        raise Unsupported("cat that is not an exclusive scan")
+        return None
     base = whole[0]
-    axis = _only_axis(context, base, place)
-    if axis is None or parse_size(context.node.spec.shape[place]) != axis.size:
-        raise Unsupported("cat that is not an exclusive scan")
-    return context.result(replace(scan, arg=base.expr, axis=axis, exclusive=True), base.dims)
+    axes = resolve(base.dims[place])
+    if len(axes) != 1 or parse_size(context.node.spec.shape[place]) != axes[0].size:
+        return None
+    return context.result(replace(scan, arg=base.expr, axis=axes[0], exclusive=True), base.dims)
 
 
 def _arange(context: Context) -> Value:
@@ -231,8 +228,6 @@ VIEWS: dict[str, Lowering] = {
     "flip": _flip,
     **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk"), _parts),
     "glu": _glu,
-    "cat": _concatenate,
-    "concat": _concatenate,
     "arange": _arange,
     "getitem": _getitem,
     "broadcast_tensors": _broadcast_tensors,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Axis, Const, Expr, Load, Span, Window, children, ordered, resolve
@@ -58,7 +58,7 @@ def plan_windows(nest: Nest) -> WindowPlan:
 
 def _part(nest: Nest, number: int, window: Window, inner: set[Axis]) -> Part:
     spans = [
-        Span(*resolve((span.source,)), *resolve((span.out,)), span.size, span.stride, span.dilation, span.padding)
+        replace(span, source=resolve((span.source,))[0], out=resolve((span.out,))[0])
         for span in window.spans
     ]
     order = {axis: place for place, axis in enumerate([*nest.outer, *nest.inner])}

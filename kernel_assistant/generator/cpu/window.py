@@ -28,8 +28,8 @@ def digit(unit: Unit, axes: list[Axis], axis: Axis, var: str) -> str:
         return "0"
     place = axes.index(axis)
     below = product([inner.size for inner in axes[place + 1 :]])
-    text = var if below == 1 else f"{var} / {unit.size(below)}"
-    return f"{text} % {unit.size(axis.size)}" if place else text
+    text = var if below == 1 else f"{var} / {unit.divisor(below)}"
+    return f"{text} % {unit.divisor(axis.size)}" if place else text
 
 
 def position(out: str, span: Span, k: str) -> str:
@@ -41,7 +41,7 @@ def position(out: str, span: Span, k: str) -> str:
 
 
 def emit_window(nest: Nest, schedule: Schedule) -> Unit:
-    unit, plan = Unit("window", "cpu"), plan_windows(nest)
+    unit, plan = Unit(nest.prefix + "window", "cpu"), plan_windows(nest)
     size = nest.size(nest.inner)
     tile = min(schedule["tile"], size) if isinstance(size, int) else schedule["tile"]
     unit.add(f"const int64_t N = {unit.size(size)}, O = {unit.size(nest.size(nest.outer))};")

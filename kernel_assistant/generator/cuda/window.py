@@ -33,7 +33,7 @@ class Direct:
     def __init__(self, nest: Nest, schedule: Schedule) -> None:
         self.nest, self.schedule = nest, schedule
         self.plan: WindowPlan = plan_windows(nest)
-        self.unit = Unit("window", "cuda")
+        self.unit = Unit(nest.prefix + "window", "cuda")
         self.body = Body(self.unit, nest)
         self.rows, self.block = schedule["rows"], schedule["block"]
         self.row = row_axis(nest, self.plan) if self.rows > 1 else None
