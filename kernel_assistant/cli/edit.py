@@ -12,6 +12,7 @@ import click
 from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.text import colourful, say_warning, styled
 from kernel_assistant.errors import EXIT_OK
+from kernel_assistant.remote.elsewhere import cannot_run_here
 from kernel_assistant.session.edits import apply_job, find_job, find_place, note_undone
 from kernel_assistant.store import Store
 
@@ -42,7 +43,7 @@ def apply_command(what: str, dry_run: bool, force: bool, into: Path | None, as_j
     store = Store(settings_for(None).state_dir)
     row = find_job(store, what)
     applied, warnings = apply_job(store, row, dry_run=dry_run, force=force, into=into)
-    for warning in warnings:
+    for warning in (*warnings, *filter(None, (cannot_run_here(row),))):
         say_warning(warning)
     if as_json:
         print(json.dumps(_applied(applied, row.id, dry_run)))

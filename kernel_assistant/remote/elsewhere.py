@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernel_assistant.records import OptimizeResult, decode
+from kernel_assistant.records import decode
+from kernel_assistant.store import JobRow
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
 
 
-def cannot_run_here(result: OptimizeResult) -> str:
-    """One line where this machine lacks what the kernels were built for, else empty. The applied guard decides the same
-    at run time, and runs the original there."""
-    path = Path(result.artifacts.get("device.json", ""))
+def cannot_run_here(row: JobRow) -> str:
+    """One line where this machine lacks what the job's kernels were built for, else empty. The applied guard decides
+    the same at run time, and runs the original there."""
+    path = Path(row.result.artifacts.get("device.json", "")) if row.result else Path()
     if not path.is_file():
         return ""
     built_for = decode(path.read_bytes(), DeviceFacts)
@@ -29,4 +30,4 @@ def _no_gpu(built_for: DeviceFacts) -> str:
 
 def _other_cpu(built_for: DeviceFacts) -> str:
     here = cpu.architecture()
-    return "" if here == built_for.arch or here.startswith(built_for.arch) else f"this machine is {here}"
+    return "" if here == built_for.arch or here.startswith(f"{built_for.arch}-") else f"this machine is {here}"
