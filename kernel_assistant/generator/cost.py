@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from kernel_assistant.generator.cpu.common import costly
+from kernel_assistant.generator.cuda.common import is_kept
+from kernel_assistant.generator.expr import Expr
 from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.passes import nothing, plan_passes
 from kernel_assistant.generator.sizes import parse_size, size_value
 from kernel_assistant.records import OpGraph, TensorSpec
 from kernel_assistant.records.graph import DTYPE_BYTES
@@ -39,8 +42,18 @@ def _operations(nest: Nest, dims: dict[str, int]) -> int:
     """Every expression counts as often as the loops around it run, so what a loop repeats is paid for again."""
     around = size_value(nest.size([*nest.outer, *nest.inner]), dims)
     along = size_value(nest.size(nest.reduced), dims)
-    total = 0
-    for expr in nest.program.exprs:
-        runs = around * (along if id(expr) in nest.varies else 1)
-        total += runs * (COSTLY if costly(expr) else 1)
-    return total
+    plan = plan_passes(nest, is_kept if _fits_registers(nest) else nothing)
+    inside = sum(_weight(expr) for part in plan.passes for expr in part.body)
+    once = sum(_weight(expr) for part in plan.passes for expr in part.scope) + sum(_weight(e) for e in plan.scope)
+    return around * (along * inside + once)
+
+
+def _weight(expr: Expr) -> int:
+    return COSTLY if costly(expr) else 1
+
+
+def _fits_registers(nest: Nest) -> bool:
+    """Whether what a later pass reads is likely to be kept instead of computed again."""
+    size = nest.size(nest.reduced)
+    most = {"rows": 65536, "cols": 256}.get(nest.family, 0)
+    return isinstance(size, int) and size <= most

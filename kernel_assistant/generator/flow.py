@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.cost import elements
 from kernel_assistant.generator.lower import IGNORED
-from kernel_assistant.generator.sizes import parse_size, product, size_value
+from kernel_assistant.generator.sizes import parse_size, size_value
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import Operand, Value, references
 
@@ -172,9 +172,13 @@ class Flow:
         root = name
         while root in self.free and operator(self.nodes[root]) in RESHAPES and not self._trains(root):
             root = str(self.nodes[root].args[0])[1:]
-        if root in self.free or not _alike(self.specs[root], self.specs[name]):
+        one, other = self.specs[root], self.specs[name]
+        if root in self.free or one.dtype != other.dtype or self._count(one) != self._count(other):
             return name
         return root if self._plain(root) and self._plain(name) else name
+
+    def _count(self, spec: TensorSpec) -> int:
+        return elements(spec, self.graph.dims)
 
     def _trains(self, name: str) -> bool:
         return "dropout" in self.nodes[name].op and len(self.nodes[name].args) > 2 and bool(self.nodes[name].args[2])
@@ -190,12 +194,6 @@ class Flow:
         if _dense(spec, self.graph.dims):
             return spec
         return TensorSpec(dtype=spec.dtype, shape=spec.shape)
-
-
-def _alike(one: TensorSpec, other: TensorSpec) -> bool:
-    """Whether two tensors have elements of the same type, and as many."""
-    sizes = [product([parse_size(size) for size in spec.shape]) for spec in (one, other)]
-    return one.dtype == other.dtype and sizes[0] == sizes[1]
 
 
 #: Ends the names of nodes that copy a value because the graph returns it twice, or returns an input.

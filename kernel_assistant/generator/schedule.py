@@ -114,7 +114,7 @@ def read_schedule(target: str, line: str) -> Schedule:
         if not all(item.startswith(start) for item, start in zip(items, starts, strict=True)):
             raise Unsupported(f"schedule {line!r}: want part0: …; part1: …")
         return in_parts(target, tuple(read_schedule(target, item.partition(": ")[2]) for item in items))
-    form, *items = line.split()
+    form, *items = line.split() or [""]
     try:
         params = {name: int(value) for name, _, value in (item.partition("=") for item in items)}
         return make(target, form, **params)

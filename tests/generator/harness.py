@@ -66,13 +66,13 @@ def compile_candidate(candidate: Candidate, folder: Path) -> Path:
 
 
 class Built:
-    """A candidate, ready to be called with tensors."""
+    """A candidate, ready to be called with tensors; `binary` is what it was compiled to, None to do that here."""
 
-    def __init__(self, graph: OpGraph, schedule: Schedule, folder: Path) -> None:
+    def __init__(self, graph: OpGraph, schedule: Schedule, folder: Path, binary: Path | None = None) -> None:
         self.graph = graph
         self.candidate = emit(graph, schedule)
         self.plan = to_builtins(self.candidate.plan)
-        binary = compile_candidate(self.candidate, folder)
+        binary = binary or compile_candidate(self.candidate, folder)
         self.device = schedule.target
         self.module: executor.CpuModule | executor.CudaModule
         if schedule.target == "cpu":

@@ -1,0 +1,166 @@
+"""Where graphs are cut, that composite candidates come back from their text, and how their schedules are searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.partition import Partition, partition
+from kernel_assistant.generator.schedule import Schedule, in_parts, make, read_schedule
+from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.support import Family, classify
+from kernel_assistant.policy.generator import MOST
+from kernel_assistant.records import Node, OpGraph
+from tests.generator.composites import COMPOSITES, SINGLE
+from tests.generator.harness import Function, export
+from tests.generator.modules import CASES
+from tests.generator.test_policy import play
+from tests.generator.test_round_trip import DEVICES
+
+
+def _graph(function: Callable[..., Any], *args: torch.Tensor) -> OpGraph:
+    return export(Function(function), *args)
+
+
+def _cut(function: Callable[..., Any], *args: torch.Tensor, target: str = "cuda") -> Partition:
+    return partition(_graph(function, *args), target)
+
+
+def _operators(found: Partition) -> list[list[str]]:
+    return [[node.op.partition(".")[0] for node in part.graph.nodes] for part in found.parts]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_nest_is_one_part(name: str) -> None:
+    model, args = CASES[name]
+    graph = export(model, *args)
+    (part,) = partition(graph, "cuda").parts
+    assert (part.graph, part.inputs, part.outputs) == (graph, tuple(v.name for v in graph.inputs), graph.outputs)
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_every_value_is_there_before_it_is_read(name: str) -> None:
+    model, args = COMPOSITES[name]
+    graph = export(model, *args)
+    found = partition(graph, "cuda")
+    known = {value.name for value in graph.inputs}
+    for part in found.parts:
+        assert {found.same.get(value, value) for value in part.inputs} <= known
+        assert not known & set(part.outputs)
+        known |= set(part.outputs)
+        inside = [value.name for value in part.graph.inputs]
+        assert len(set(inside)) == len(inside) == len(part.inputs)
+    assert {found.same.get(value, value) for value in found.outputs} <= known
+
+
+def test_the_cut_is_where_little_crosses_it() -> None:
+    """Between the row sums and the column sums go 64 numbers, not 64 rows."""
+    found = _cut(lambda x: (x * x.sum(1, keepdim=True)).sum(0), torch.rand(64, 96))
+    assert _operators(found) == [["sum"], ["mul", "sum"]]
+    assert found.parts[0].graph.spec(found.parts[0].outputs[0]).shape == ("B", "1")
+
+
+def test_a_mean_over_everything_begins_in_the_rows() -> None:
+    found = _cut(lambda x, y: F.kl_div(F.log_softmax(x, 1), y), torch.rand(64, 96), torch.rand(64, 96))
+    assert _operators(found) == [["log_softmax", "kl_div", "sum"], ["sum", "div"]]
+
+
+def test_a_reduction_is_not_repeated_in_a_loop_around_it() -> None:
+    """The softmax of 512 scores is written once, not computed again for each of 1024 columns."""
+    found = _cut(
+        lambda x, v: (F.softmax(x, 1).unsqueeze(-1) * v).sum(1).softmax(0),
+        torch.rand(64, 512),
+        torch.rand(64, 512, 1024),
+    )
+    assert _operators(found)[0] == ["softmax"]
+
+
+def test_views_are_never_written() -> None:
+    found = _cut(lambda x: F.softmax(x.sum(1).view(-1, 4).transpose(0, 1), 0).sum(), torch.rand(64, 96))
+    assert not any(operators in (["view"], ["transpose"]) for operators in _operators(found))
+
+
+def test_scratch_memory_is_used_again() -> None:
+    """Of three values between four parts, the first and the third share memory."""
+    graph = _graph(lambda x: F.softmax(F.softmax(F.softmax(F.softmax(x, 0), 1), 0), 1), torch.rand(64, 96))
+    candidate = emit(graph, initial(graph, "cpu", DEVICES["cpu"])[0])
+    assert len(candidate.plan.launches) == 4
+    assert [spec.name for spec in candidate.plan.scratch] == ["between0", "between1"]
+    assert [launch.symbol.partition("_")[0] for launch in candidate.plan.launches] == [f"part{n}" for n in range(4)]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", [*SINGLE, *COMPOSITES])
+def test_every_first_schedule_comes_back(name: str, target: str) -> None:
+    model, args = {**SINGLE, **COMPOSITES}[name]
+    graph = export(model, *args)
+    first = initial(graph, target, DEVICES[target])
+    for schedule in [*first, *neighbours(graph, first[0], DEVICES[target])]:
+        assert read_schedule(target, schedule.text()) == schedule
+        candidate = emit(graph, schedule)
+        assert candidate.plan.schedule == schedule.text()
+        assert parse(candidate) == (graph, schedule)
+
+
+def test_a_schedule_for_other_parts_is_refused() -> None:
+    graph = _graph(lambda x: F.softmax(F.softmax(x, 0), 1), torch.rand(64, 96))
+    for schedule in (make("cpu", "rows/again"), in_parts("cpu", (make("cpu", "cols/tile"),))):
+        with pytest.raises(Unsupported):
+            emit(graph, schedule)
+    with pytest.raises(Unsupported, match="rows/again for a cols nest"):
+        emit(graph, in_parts("cpu", (make("cpu", "rows/again"), make("cpu", "cols/tile"))))
+
+
+@pytest.mark.parametrize(
+    "line", ["parts", "part0: pointwise; pointwise", "part0: pointwise; part2: pointwise", "part0: "]
+)
+def test_bad_lines_of_parts_are_named(line: str) -> None:
+    with pytest.raises(Unsupported, match="schedule"):
+        read_schedule("cpu", line)
+
+
+def test_one_part_is_varied_at_a_time_the_dear_one_first() -> None:
+    """A cost that is the sum over the parts is brought down in both of them."""
+    graph = _graph(lambda x: F.softmax(F.softmax(x, 0), 1), torch.rand(640, 1000))
+
+    def cost(schedule: Schedule) -> float:
+        hints = [dict(part.params)["hint"] for part in schedule.parts]
+        return 4.0 - hints[0] - 0.5 * hints[1]
+
+    moves, tried = play(graph, "cuda", cost)
+    assert moves[-1].finished
+    assert len({schedule for schedule, _ in tried}) == len(tried) <= MOST["cuda"]
+    first = tried[0][0]
+    for schedule, _ in tried[1:6]:
+        assert sum(a != b for a, b in zip(schedule.parts, first.parts, strict=True)) == 1
+    assert min(ms for _, ms in tried if ms is not None) == 2.5
+
+
+def _with_operator(graph: OpGraph, op: str) -> OpGraph:
+    last = graph.nodes[-1]
+    changed = Node(name=last.name, op=op, args=last.args, kwargs=last.kwargs, spec=last.spec)
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=(*graph.nodes[:-1], changed), outputs=graph.outputs)
+
+
+def test_what_fits_no_part_is_named() -> None:
+    graph = _graph(lambda x: F.softmax(F.softmax(x, 0), 1).relu(), torch.rand(64, 96))
+    assert classify(graph, "cpu") is Family.parts
+    assert classify(_with_operator(graph, "sort"), "cpu") == "operator sort"
+    model = torch.nn.BatchNorm1d(5)
+    node = Node(
+        name="n0",
+        op="batch_norm",
+        args=("%x0", None, None, "%b0", "%b1", True, 0.1, 1e-5, True),
+        spec=export(model, torch.rand(4, 5)).nodes[-1].spec,
+    )
+    given = export(model, torch.rand(4, 5)).inputs
+    inputs = tuple(value for value in given if value.kind != "param")
+    trained = OpGraph(dims={"B": 4}, inputs=inputs, nodes=(node,), outputs=("n0",))
+    assert classify(trained, "cpu") == "batch_norm in training mode: it changes its running statistics"
