@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from kernel_assistant.records import decode
@@ -12,22 +13,37 @@ from kernel_assistant.targets.base import DeviceFacts
 
 def cannot_run_here(row: JobRow) -> str:
     """One line where this machine lacks what the job's kernels were built for, else empty. The applied guard decides
-    the same at run time, and runs the original there."""
-    path = Path(row.result.artifacts.get("device.json", "")) if row.result else Path()
+    the same at run time (`worker/applied/binaries.py`), and runs the original there."""
+    artifacts = row.result.artifacts if row.result else {}
+    path = Path(artifacts.get("device.json", ""))
     if not path.is_file():
         return ""
-    built_for = decode(path.read_bytes(), DeviceFacts)
-    lack = _no_gpu(built_for) if built_for.target == "cuda" else _other_cpu(built_for)
-    return f"the kernels are for {built_for.name} ({built_for.arch}) and {lack}: here the original runs" if lack else ""
+    built_on = decode(path.read_bytes(), DeviceFacts)
+    archs = {built_on.arch, *re.findall(r"binaries/kernels\.([\w-]+)\.", " ".join(artifacts))}
+    lack = _lacks_gpu(archs) if built_on.target == "cuda" else _lacks_cpu(archs)
+    names = ", ".join(sorted(archs))
+    return f"the kernels are for {built_on.name} ({names}) and {lack}: here the original runs" if lack else ""
 
 
-def _no_gpu(built_for: DeviceFacts) -> str:
-    archs = {device.arch for device in cuda.gpus()}
-    if not archs:
+def _lacks_gpu(archs: set[str]) -> str:
+    here = {device.arch for device in cuda.gpus()}
+    if not here:
         return "this machine has no NVIDIA GPU"
-    return "" if built_for.arch in archs else f"this machine has {', '.join(sorted(archs))}"
+    fits = any(_cubin_runs(arch, device) for arch in archs for device in here)
+    return "" if fits else f"this machine has {', '.join(sorted(here))}"
 
 
-def _other_cpu(built_for: DeviceFacts) -> str:
+def _cubin_runs(arch: str, device: str) -> bool:
+    """On its own major version, from its minor version on."""
+    built, has = arch.removeprefix("sm_"), device.removeprefix("sm_")
+    if not (built.isdigit() and has.isdigit()):
+        return arch == device
+    return built[:-1] == has[:-1] and built[-1] <= has[-1]
+
+
+def _lacks_cpu(archs: set[str]) -> str:
+    """Each level of x86-64 runs what is built for those below; single processor features are left to the guard."""
     here = cpu.architecture()
-    return "" if here == built_for.arch or here.startswith(f"{built_for.arch}-") else f"this machine is {here}"
+    levels = ["x86-64", "x86-64-avx2", "x86-64-avx512"]
+    usable = levels[: levels.index(here) + 1] if here in levels else [here]
+    return "" if archs.intersection(usable) else f"this machine is {here}"

@@ -1,0 +1,62 @@
+"""What is said where kernels of another machine cannot run on this one."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_assistant.records import InputSource, JobOutcome, KernelTask, OptimizeResult, Workload, encode
+from kernel_assistant.remote.elsewhere import cannot_run_here
+from kernel_assistant.store import JobOptions, JobRow, JobState
+from kernel_assistant.targets import cpu, cuda
+from kernel_assistant.targets.base import DeviceFacts
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Target, architecture → a job whose kernels were built for it."""
+
+    def make(target, arch):
+        device = tmp_path / "device.json"
+        device.write_bytes(encode(DeviceFacts(target=target, name="A device", arch=arch)))
+        name = f"binaries/kernels.{arch}.{'cubin' if target == 'cuda' else 'so'}"
+        result = OptimizeResult(
+            task="net.py:Net",
+            target=target,
+            device="A device",
+            outcome=JobOutcome.no_measurable_gain,
+            best=None,
+            evaluations=1,
+            seconds=1.0,
+            stop_reason="finished",
+            artifacts={"device.json": str(device), name: str(tmp_path / name)},
+        )
+        task = KernelTask(
+            path="/net.py", content="", class_name="Net", source=InputSource.get_inputs, workloads=(Workload(),)
+        )
+        return JobRow(id="1", task=task, options=JobOptions(), state=JobState.done, result=result)
+
+    return make
+
+
+@pytest.mark.skipif(bool(cuda.gpus()), reason="this machine has a GPU")
+def test_kernels_for_a_gpu_without_one(job):
+    said = cannot_run_here(job("cuda", "sm_90"))
+    assert said == "the kernels are for A device (sm_90) and this machine has no NVIDIA GPU: here the original runs"
+
+
+@pytest.mark.gpu
+def test_kernels_for_the_gpu_that_is_here(job):
+    arch = cuda.gpus()[0].arch
+    assert cannot_run_here(job("cuda", arch)) == ""
+    assert arch in cannot_run_here(job("cuda", "sm_20"))
+
+
+def test_kernels_for_another_processor(job):
+    assert cannot_run_here(job("cpu", cpu.architecture())) == ""
+    assert f"this machine is {cpu.architecture()}" in cannot_run_here(job("cpu", "riscv64"))
+
+
+def test_kernels_for_a_lower_level_of_the_same_processor(job):
+    if not cpu.architecture().startswith("x86-64"):
+        pytest.skip("needs an x86-64 processor")
+    assert cannot_run_here(job("cpu", "x86-64")) == ""
