@@ -119,6 +119,7 @@ class FreeformEnvironment:
         graph = self.graph or self._open(runner)
         plan = {
             "outputs": [{"name": f"out{index}"} for index in range(len(graph.outputs))],
+            "launches": [],
             "runner": runner,
             "waits": candidate.uses_triton,
         }

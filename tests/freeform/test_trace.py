@@ -10,7 +10,7 @@ from kernel_assistant.worker.freeform.trace import _is_torch_kernel, operators_o
 #: Names of kernels as the profiler gives them, without their arguments.
 COMPUTING = (
     "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>",
-    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor<float> > >",
+    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<at::native::BinaryFunctor<float> > >",
     "void at_cuda_detail::cub::DeviceScanKernel<float>",
 )
 PASSIVE = (

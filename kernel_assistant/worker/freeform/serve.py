@@ -128,7 +128,8 @@ class FreeformRunner:
                 self.driver.synchronize()
             return {}
         calls = self.calls[first : first + count]
-        calls += self.calls[: count - len(calls)]
+        while self.calls and len(calls) < count:
+            calls += self.calls[: count - len(calls)]
         model = self.model
         assert model is not None
         if count == 1 and len(self.calls) == 1:
