@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from torch._dynamo.utils import counters
 
 from .cases import Case, fresh_seed
 from .free_changes import COMPILE, Change, changes_for, compiled, scopes
+from .load import OtherLoad
 from .numerics import compare
 from .open_steps import tensors_of
 from .open_task import OpenTask
@@ -82,11 +84,11 @@ class FreeWins:
             self._warm(call)
             row["compile_seconds"] = time.monotonic() - began
             row |= self._checked(call)
-        if counters["inductor"]["cudagraph_skips"] > skips:
-            row["note"] = "torch.compile could not use a CUDA graph here"
-        self._time(call, chosen, row, deadline)
         if not row["passes"]:
             row["note"] = "changes results"
+        elif counters["inductor"]["cudagraph_skips"] > skips:
+            row["note"] = "torch.compile could not use a CUDA graph here"
+        self._time(call, chosen, row, deadline)
 
     def _warm(self, call: Call) -> None:
         sets = self._profiler.sets
@@ -118,8 +120,9 @@ class FreeWins:
         others: list[Subject] = [plain, eager] if chosen else [eager]
         left = deadline - time.monotonic()
         if left < _expected_seconds([mine, *others], BLOCK_SECONDS[target]):
-            row["note"] = NO_TIME
+            row["note"] = _joined(row["note"], NO_TIME)
             return
+        load = OtherLoad([os.getpid()])
         series = alternate(
             mine,
             others[0],
@@ -133,6 +136,7 @@ class FreeWins:
             before_candidate=lambda first, count: None,
             after_candidate=lambda first, count: None,
         )
+        row["note"] = _joined(row["note"], load.warning() if target == "cpu" else "")
         row["ms"] = median(series.seconds(mine.name)) * 1e3
         for baseline in others:
             estimate, low, high = paired_interval(series.ratios(baseline.name, mine.name))
@@ -174,9 +178,13 @@ def _row(names: Sequence[str], chosen: list[Change]) -> Row:
         "error_vs_fp64": None,
         "error_ratio": None,
         "passes": False,
-        "note": "; ".join(change.note for change in chosen if change.note),
+        "note": _joined(*(change.note for change in chosen)),
         "compile_seconds": 0.0,
     }
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
 
 
 def _write(chosen: list[Change]) -> str:

@@ -169,7 +169,7 @@ def test_a_change_of_results_is_said_with_its_error(measurer: Measurer) -> None:
     wins = measurer(POINTWISE)
     wins.changes["wrong"] = Change("wrong", "x", transform=Wrong)
     win = measured(wins.measure(["wrong"], 60.0))
-    assert (win.passes, win.note, win.measured) == (False, "changes results", True)
+    assert win.measured and not win.passes and win.note.startswith("changes results")
     assert win.error_vs_fp64 is not None and win.error_vs_fp64 > 1e-3
 
 
