@@ -49,7 +49,7 @@ def model_new_text(text: str, class_name: str) -> str:
     end = line_end(lines[first - 1])
     lines[first - 1 : forward.end_lineno] = [line + end for line in _forward(forward, class_name)]
     lines.insert(edit.hunks[0].line - 1, edit.hunks[0].text + end)
-    return _rename("".join(lines), class_name)
+    return renamed("".join(lines), class_name)
 
 
 def _forward(forward: ast.FunctionDef, class_name: str) -> list[str]:
@@ -61,8 +61,8 @@ def _forward(forward: ast.FunctionDef, class_name: str) -> list[str]:
     ]
 
 
-def _rename(text: str, class_name: str) -> str:
-    """`class_name` → `ModelNew` wherever it is a name of Python."""
+def renamed(text: str, class_name: str, name: str = NAME) -> str:
+    """`class_name` → `name` wherever it is a name of Python."""
     lines = [line.encode() for line in split_lines(text)]
     places = []
     for node in ast.walk(ast.parse(text)):
@@ -72,7 +72,7 @@ def _rename(text: str, class_name: str) -> str:
             places.append((node.lineno, lines[node.lineno - 1].index(class_name.encode(), node.col_offset + 5)))
     for row, column in sorted(places, reverse=True):
         line = lines[row - 1]
-        lines[row - 1] = line[:column] + NAME.encode() + line[column + len(class_name.encode()) :]
+        lines[row - 1] = line[:column] + name.encode() + line[column + len(class_name.encode()) :]
     return b"".join(lines).decode()
 
 

@@ -7,7 +7,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_assistant.apply import Applied, Options, apply_outside, apply_result, is_installed
+from kernel_assistant.apply import Applied, Exported, Options, apply_outside, apply_result, export, is_installed
+from kernel_assistant.apply.applied import source_text
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import JobOutcome, KernelTask
 from kernel_assistant.session.applied_timing import APPLIED_FILE, read_applied
@@ -62,6 +63,16 @@ def apply_job(
         document = {"class": applied.class_name, "package": str(applied.package), "diff": applied.diff}
         store.add_edit(str(applied.package if outside else applied.source), row.id, json.dumps(document))
     return applied, warnings
+
+
+def export_job(row: JobRow, kind: str, folder: Path) -> Exported:
+    """The job's best candidate in a form that needs nothing of this tool. Raises UsageError."""
+    if row.result is None or "plan.json" not in row.result.artifacts:
+        raise UsageError(f"job {row.id} has no candidate to export", f"kernel-assistant show {row.id}")
+    result = Path(row.result.artifacts["plan.json"]).parent
+    timing = read_applied(result / APPLIED_FILE)
+    text = source_text(place_of(row.task, row.options).path) if row.options.source_path else None
+    return export(result, kind, folder, options=timing.options if timing else None, text=text)
 
 
 def find_place(store: Store, what: str) -> Place:
