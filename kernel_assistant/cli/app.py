@@ -30,6 +30,7 @@ _COMMANDS = {
     "apply": ("edit", "Write a job's kernels into the user's file."),
     "undo": ("edit", "Take an applied edit back."),
     "check": ("applied", "Verify and time applied kernels again."),
+    "export": ("export", "Write a job's kernels for use without this tool."),
     "jobs": ("jobs", "List jobs: running, waiting, interrupted, newest."),
     "attach": ("jobs", "Watch a job; an interrupted one goes on."),
     "cancel": ("jobs", "Stop a job and keep what it found."),
