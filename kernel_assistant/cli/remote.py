@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from kernel_assistant.cli.text import say_warning
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK, KernelAssistantError
-from kernel_assistant.records import KernelTask, OptimizeResult
+from kernel_assistant.records import KernelTask
 from kernel_assistant.session.client import Client
 from kernel_assistant.store import JobOptions
 
@@ -71,10 +72,15 @@ def optimize_there(
 ) -> int:
     """`optimize` with `--host`. `task` and `options` are prepared for elsewhere."""
     from kernel_assistant.cli.optimize import conclude
+    from kernel_assistant.remote.closure import find_closure
+    from kernel_assistant.remote.results import fetch, keep
     from kernel_assistant.remote.told import flags
 
+    closure = find_closure(task, settings.ship)
+    for name in closure.left_out:
+        say_warning(f"{name} is not shipped: it looks like a secret")
     with there(settings) as box:
-        prepared = box.prepare(task, options)
+        prepared = box.prepare(task, options, closure)
         _say_what_went(box, prepared, silent=as_json)
         submitted = box.client.submit(prepared.task, prepared.options)
         job = str(submitted["job"])
@@ -85,14 +91,16 @@ def optimize_there(
             return EXIT_OK
         if submitted["joined"] or submitted["resumed"]:
             say_warning(f"job {job} on {box.name} is at it already; going on with that one")
-        result = _follow(box, settings, job, task, silent=as_json)
-    return conclude(result, as_json=as_json, fail_under=fail_under, host=host)
+        progress = choose_progress(f"job {job} on {box.name}: {task.name}", silent=as_json)
+        watch(box.client, box.client.attach(job), progress, cancel_on_interrupt=True)
+        fetched = fetch(box, job)
+    return conclude(keep(fetched, settings), as_json=as_json, fail_under=fail_under, host=host)
 
 
 def attach_there(job: str, settings: Settings, *, as_json: bool) -> int:
     """`attach` with `--host`."""
     from kernel_assistant.cli.optimize import conclude
-    from kernel_assistant.remote.results import bring_back
+    from kernel_assistant.remote.results import fetch, keep
     from kernel_assistant.remote.told import flags
 
     with there(settings) as box:
@@ -104,9 +112,9 @@ def attach_there(job: str, settings: Settings, *, as_json: bool) -> int:
             stop = f"kernel-assistant cancel {stream.job} {flags(settings)}"
             print(f"job {stream.job} on {box.name} goes on; stop it with: {stop}", file=sys.stderr)
             return EXIT_CANCELLED
-        result = bring_back(box, settings, stream.job)
+        fetched = fetch(box, stream.job)
         host = _document(box, stream.job)
-    return conclude(result, as_json=as_json, host=host)
+    return conclude(keep(fetched, settings), as_json=as_json, host=host)
 
 
 @contextmanager
@@ -114,27 +122,16 @@ def fetched_from(settings: Settings, job: str, folder: Path) -> Iterator[Fetched
     """`job` over there, for a look: its files are in `folder` meanwhile."""
     import msgspec
 
-    from kernel_assistant.remote.results import Fetched, fetch, local_task, localized
+    from kernel_assistant.remote.results import fetch, local_task, localized
 
     with there(settings) as box:
         fetched = fetch(box, job)
     result = localized(fetched, folder, fetched.row.id)
     row = msgspec.structs.replace(fetched.row, task=local_task(fetched.row), result=result)
-    yield Fetched(row=row, steps=fetched.steps, folder=str(folder), files=fetched.files)
-
-
-def _follow(box: Box, settings: Settings, job: str, task: KernelTask, *, silent: bool) -> OptimizeResult:
-    from kernel_assistant.remote.results import bring_back
-
-    stream = box.client.attach(job)
-    progress = choose_progress(f"job {job} on {box.name}: {task.name}", silent=silent)
-    watch(box.client, stream, progress, cancel_on_interrupt=True)
-    return bring_back(box, settings, job)
+    yield dataclasses.replace(fetched, row=row)
 
 
 def _say_what_went(box: Box, prepared: Prepared, *, silent: bool) -> None:
-    for name in prepared.left_out:
-        say_warning(f"{name} is not shipped: it looks like a secret")
     if silent:
         return
     tool = [f"this tool ({_size(box.installed.sent_bytes)})"] if box.installed.sent_bytes else []

@@ -12,7 +12,7 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import InternalError
 from kernel_assistant.records import KernelTask
 from kernel_assistant.records.codec import from_builtins
-from kernel_assistant.remote.closure import find_closure
+from kernel_assistant.remote.closure import Closure
 from kernel_assistant.remote.install import Installed, Installer, Shipped
 from kernel_assistant.remote.ssh import Channel, Ssh
 from kernel_assistant.session.client import Client
@@ -25,13 +25,12 @@ DEFAULT_FOLDER = "~/.cache/kernel-assistant/remote"
 
 @dataclass(frozen=True)
 class Prepared:
-    """What to submit over there. `left_out` was named in `ship` and looks like a secret."""
+    """What to submit over there, and what had to travel for it."""
 
     task: KernelTask
     options: JobOptions
     shipped: Shipped
     device: str
-    left_out: tuple[str, ...]
 
 
 class Box:
@@ -48,10 +47,9 @@ class Box:
             self.installed: Installed = installer.installed
         self.client = BoxClient(settings, self)
 
-    def prepare(self, task: KernelTask, chosen: JobOptions) -> Prepared:
+    def prepare(self, task: KernelTask, chosen: JobOptions, closure: Closure) -> Prepared:
         """Task and options for over there, with the module's files shipped. Both are as they would be here, but for
         the target and the interpreter, which are found there."""
-        closure = find_closure(task, self._settings.ship)
         with self._installer() as installer:
             shipped = installer.ship(closure)
         path = f"{shipped.root}/{closure.path}" if closure.path else task.path
@@ -66,9 +64,7 @@ class Box:
         # By its path, the file that the result is for is found again, by any client.
         source_path = f"{task.path}:{task.class_name}"
         chosen = msgspec.structs.replace(chosen, python=str(found["python"]), source_path=source_path)
-        return Prepared(
-            task=there, options=chosen, shipped=shipped, device=str(found["device"]), left_out=closure.left_out
-        )
+        return Prepared(task=there, options=chosen, shipped=shipped, device=str(found["device"]))
 
     def doctor(self) -> Diagnosis:
         return from_builtins(self.call("doctor")[0], Diagnosis)

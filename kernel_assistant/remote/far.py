@@ -62,7 +62,6 @@ class Far:
         answer = {
             "row": to_builtins(row),
             "steps": to_builtins(store.steps(row.id)),
-            "folder": str(folder),
             "files": [path.relative_to(folder).as_posix() for path in files],
         }
         return answer, tuple(path.read_bytes() for path in files)

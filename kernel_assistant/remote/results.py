@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -19,12 +19,13 @@ from kernel_assistant.store import JobRow, Store
 
 @dataclass(frozen=True)
 class Fetched:
-    """A job as it is over there: `files` of its result by relative name, `folder` where they lie there."""
+    """A job as it is on `machine`: `files` of its result by relative name. `identity` is of this job alone."""
 
     row: JobRow
     steps: tuple[Step, ...]
-    folder: str
     files: dict[str, bytes]
+    machine: str
+    identity: str
 
 
 def fetch(box: Box, job: str) -> Fetched:
@@ -34,27 +35,30 @@ def fetch(box: Box, job: str) -> Fetched:
     for name in names:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise UsageError(f"the result over there has a file {name!r}, which leads out of its folder", "look there")
+    row = from_builtins(answer["row"], JobRow)
+    # The date tells a store that was begun anew.
+    identity = f"{box.name}\0{box.installed.folder}\0{row.id}\0{row.created}"
     return Fetched(
-        row=from_builtins(answer["row"], JobRow),
+        row=row,
         steps=from_builtins(answer["steps"], tuple[Step, ...]),
-        folder=str(answer["folder"]),
         files=dict(zip(names, blobs, strict=True)),
+        machine=box.name,
+        identity=hashlib.sha256(identity.encode()).hexdigest()[:24],
     )
 
 
-def bring_back(box: Box, settings: Settings, job: str) -> OptimizeResult:
-    """The result of an ended job, with its files in the local store. A job is brought back once.
+def keep(fetched: Fetched, settings: Settings) -> OptimizeResult:
+    """The result of an ended job, with its files in the local store. A job is kept once.
 
-    Raises UsageError for one without a result.
+    Raises UsageError for one without a result, StoreError where this machine cannot keep it.
     """
-    fetched = fetch(box, job)
     if fetched.row.result is None:
         raise UsageError(f"job {fetched.row.id} has no result", f"kernel-assistant show {fetched.row.id}")
     store = Store(settings.state_dir)
-    link = settings.state_dir / "remote" / _identity(box, fetched.row)
+    link = settings.state_dir / "remote" / fetched.identity
     row = _known(store, link)
     if row is None:
-        row = _add(store, settings, fetched, box.name)
+        row = _add(store, settings, fetched)
         with boundary(StoreError, f"cannot write {link}"):
             link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             link.write_text(row.id)
@@ -78,15 +82,14 @@ def localized(fetched: Fetched, folder: Path, job: str) -> OptimizeResult | None
     return msgspec.structs.replace(result, artifacts={"job": job, **artifacts}, best=best)
 
 
-def _add(store: Store, settings: Settings, fetched: Fetched, name: str) -> JobRow:
+def _add(store: Store, settings: Settings, fetched: Fetched) -> JobRow:
     row = fetched.row
     task = local_task(row)
-    new = store.add_job(task, row.options, f"{row.device} of {name}")
+    new = store.add_job(task, row.options, f"{row.device} of {fetched.machine}")
     files = dict(fetched.files)
     if "task.json" in files:
         files["task.json"] = encode(_moved(decode(files["task.json"], KernelTask), task))
-    moved = Fetched(row=row, steps=fetched.steps, folder=fetched.folder, files=files)
-    result = localized(moved, settings.jobs_dir / new.id / "result", new.id)
+    result = localized(replace(fetched, files=files), settings.jobs_dir / new.id / "result", new.id)
     for step in fetched.steps:
         store.add_step(new.id, step)
     store.mark_ended(new.id, row.state, result=result, error=row.error)
@@ -102,12 +105,6 @@ def local_task(row: JobRow) -> KernelTask:
 
 def _moved(task: KernelTask, like: KernelTask) -> KernelTask:
     return msgspec.structs.replace(task, path=like.path, search_path=like.search_path)
-
-
-def _identity(box: Box, row: JobRow) -> str:
-    """One job of one machine; the date tells a store that was begun anew."""
-    text = f"{box.name}\0{box.installed.folder}\0{row.id}\0{row.created}"
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _known(store: Store, link: Path) -> JobRow | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import Cancelled, HostError, KernelAssistantError
@@ -28,5 +29,5 @@ def there(text: str, settings: Settings) -> str:
 
 def flags(settings: Settings) -> str:
     """The options by which another command reaches the same place."""
-    folder = f" --remote-dir {settings.remote_dir}" if settings.remote_dir else ""
+    folder = f" --remote-dir {shlex.quote(settings.remote_dir)}" if settings.remote_dir else ""
     return f"--host {settings.host}{folder}"
