@@ -22,6 +22,8 @@ MOST_SECONDS = 60.0
 ASSUMED_SECONDS = 3.0
 #: How many times as long a costly change may take.
 COSTLY = 4.0
+#: A request is to end in this share of the time that is left; at its end the worker is killed.
+OF_WHAT_IS_LEFT = 0.8
 NO_TIME = "not measured: no time"
 
 _log = logging.getLogger(__name__)
@@ -86,7 +88,7 @@ class FreeWinStep:
         if self._lost or self._left() < weight * self._expected:
             return None
         try:
-            row = self._call("free_win", {"names": names, "seconds": self._left()})
+            row = self._call("free_win", {"names": names, "seconds": OF_WHAT_IS_LEFT * self._left()})
         except WorkerError as error:
             # One that was too slow has used the time up; a lost device or a crash leaves nothing to measure with.
             _log.error("free win %s: %s\n%s", "+".join(names), error.cause, error.detail)
