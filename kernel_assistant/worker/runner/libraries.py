@@ -99,7 +99,7 @@ class Libraries:
 
             try:
                 opened = (CublasLt if name == "cublaslt" else Cudnn)(self.paths)
-            except OSError as error:
+            except (OSError, AttributeError) as error:
                 raise LibraryMissing(f"{self.paths[name]} cannot be loaded: {error}") from error
             self._opened[name] = opened
         return self._opened[name]
