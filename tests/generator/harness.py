@@ -15,10 +15,12 @@ from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.targets import cpu, cuda
+from kernel_assistant.worker.applied.precision import tf32_flags
 from kernel_assistant.worker.export import export_graph
 from kernel_assistant.worker.runner import executor
 from kernel_assistant.worker.runner import plan as plans
 from kernel_assistant.worker.runner.cuda_driver import Driver
+from kernel_assistant.worker.runner.libraries import Libraries, find_libraries
 
 TORCH = {
     "f64": torch.float64,
@@ -79,7 +81,9 @@ class Built:
             self.module = executor.CpuModule(str(binary))
         else:
             torch.zeros(1, device="cuda")
-            self.module = executor.CudaModule(Driver(), binary.read_bytes())
+            driver = Driver()
+            libraries = Libraries(driver, find_libraries(), tf32_flags())
+            self.module = executor.CudaModule(driver, binary.read_bytes(), libraries)
 
     def bind(self, values: dict[str, torch.Tensor]) -> tuple[Any, list[int], list[torch.Tensor], Any]:
         """(bound plan, pointers, outputs, everything that must stay alive)."""
@@ -88,7 +92,8 @@ class Built:
         tensors = {spec.name: self._given(values[spec.name], spec, dims) for spec in self.candidate.plan.inputs}
         for spec in self.candidate.plan.outputs:
             tensors[spec.name] = self._poisoned(spec, dims)
-        for name, size in bound.scratch_bytes.items():
+        workspace = {executor.WORKSPACE: bound.workspace_bytes} if executor.WORKSPACE in bound.names else {}
+        for name, size in {**bound.scratch_bytes, **workspace}.items():
             tensors[name] = torch.full((size + 8,), 0xAB, dtype=torch.uint8, device=self.device)
         outputs = [tensors[spec.name] for spec in self.candidate.plan.outputs]
         return bound, [tensors[name].data_ptr() for name in bound.names], outputs, tensors
