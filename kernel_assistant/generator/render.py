@@ -177,7 +177,8 @@ class Unit:
 
 def _reads(later: list[str], name: str, declaration: str) -> bool:
     """Whether a line of the declaration's block reads `name`; `later` is what follows, last line first."""
-    word = re.compile(rf"\b{name}\b")
+    # Not the struct's field of the same name.
+    word = re.compile(rf"(?<![.>\w]){name}\b")
     indent = len(declaration) - len(declaration.lstrip())
     for line in reversed(later):
         if line[:indent].strip():

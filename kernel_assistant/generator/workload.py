@@ -84,10 +84,15 @@ def _live(plan: Passes) -> int:
 
 def _vector(nest: Nest) -> tuple[int, bool]:
     """Elements of a vector access of at most 16 bytes of the widest type, and whether rows begin unaligned."""
-    moved = [DTYPE_BYTES[access.dtype] for access in accesses(nest) if access.buffer and access.index]
-    vec = min(8, 16 // max(moved, default=4))
     rows = bool(nest.reduced) and not nest.inner
     axes = nest.reduced if rows else nest.inner
+    # Indices of a gather that stand still along the vector do not count.
+    moved = [
+        DTYPE_BYTES[access.dtype]
+        for access in accesses(nest)
+        if access.buffer and access.index and (access.dtype != "i64" or any(axis in access.index for axis in axes))
+    ]
+    vec = min(8, 16 // max(moved, default=4))
     outer = nest.outer if rows else [*nest.outer, *nest.reduced]
     while vec > 1:
         layout = make_layout(nest, axes, outer, vec, 0, shiftable=rows)

@@ -69,6 +69,15 @@ def make_layout(nest: Nest, axes: list[Axis], outer: list[Axis], vec: int, hint:
     return layout
 
 
+def steady(nest: Nest, access: Access, axes: list[Axis], outer: list[Axis], vec: int) -> bool:
+    """Whether a load at a computed position moves whole vectors: what is computed does not vary along `axes`."""
+    computed = [term for _, term in access.terms] + ([] if access.guard is None else [access.guard])
+    if not access.buffer or not computed or any(id(expr) in nest.varies for expr in computed):
+        return False
+    whole = access.aligned(outer, vec) and all(multiple_of(step, vec) for step, _ in access.terms)
+    return access.linear(axes) == 1 and whole
+
+
 def index_type(size: Size) -> str:
     return "int" if isinstance(size, int) and size < SHORT else "int64_t"
 
@@ -114,6 +123,29 @@ class Group:
         unit.add(f"{to}[k] = {inside} ? {place} : {element(access, 'cuda')}();" if inside else f"{to}[k] = {place};")
         unit.close()
 
+    def load_steady(self, exprs: list[Expr]) -> None:
+        """Vectors at computed positions that stand still along the row, once its scope is written."""
+        layout, unit, nest = self.layout, self.unit, self.nest
+        outer = [axis for axis in [*nest.outer, *nest.reduced] if axis not in layout.axes]
+        for expr in exprs:
+            access = nest.loads.get(id(expr))
+            if access is None or id(access) in self.ready or not steady(nest, access, layout.axes, outer, layout.vec):
+                continue
+            self.ready.add(id(access))
+            name, kind = f"l_{access.name}", element(access, "cuda")
+            unit.add(f"{kind} {name}[{layout.vec}];")
+            steps = [f"{unit.size(step)} * {self.body.name(term)}" for step, term in access.terms]
+            full = "true" if layout.full else "false"
+            place = joined(access.name, *steps)
+            read = f"ka_row_load<{layout.vec}, {layout.hint}, {full}>({name}, {place}, e, {layout.limit});"
+            if access.guard is None:
+                unit.add(read)
+                continue
+            unit.add(f"if ({self.body.name(access.guard)}) {read}")
+            unit.add("else")
+            unit.add("#pragma unroll")
+            unit.add(f"for (int k = 0; k < {layout.vec}; ++k) {name}[k] = {kind}();")
+
     def open(self) -> Body:
         """Begin the loop over the elements of the vector; the loads are named in the body that is returned."""
         self.unit.add("#pragma unroll")
@@ -126,7 +158,8 @@ class Group:
         found = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             if access.buffer and (not access.computed or id(access) in self.ready):
-                found[id(access)] = f"ka_get(l_{access.name}{self.slot}[k])"
+                slot = "" if access.computed else self.slot
+                found[id(access)] = f"ka_get(l_{access.name}{slot}[k])"
             else:
                 loops = [*self.layout.loops, (self.layout.axes, "q")]
                 place = joined(*(self.unit.position(access, *loop) for loop in loops))

@@ -46,6 +46,7 @@ def emit_pointwise(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
         if unroll == 1:
             group.load(part.body)
         write_scope(body, part.scope)
+        group.load_steady(part.body)
         group.declare_stores(part.stores)
         inner = group.open()
         inner.write(part.body, group.texts())

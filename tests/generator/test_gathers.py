@@ -1,0 +1,77 @@
+"""Reading at positions that are data: the CPU against PyTorch, and the text for both targets."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.schedule import make
+from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.support import classify
+from kernel_assistant.targets import cpu
+from kernel_assistant.targets.base import DeviceFacts
+from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
+from tests.generator.window_modules import GATHERS, spread
+
+H200 = DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20)
+
+
+@pytest.mark.parametrize("name", GATHERS)
+def test_first_schedule(name: str, tmp_path: Path) -> None:
+    model, args = GATHERS[name]
+    graph = export(model, *args)
+    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    check(model, args, built)
+    if list(graph.dims) == ["B"]:
+        check(model, resized(args, 1), built)
+        check(model, resized(args, args[0].shape[0] * 2 + 1), built)
+
+
+@pytest.mark.parametrize("name", GATHERS)
+def test_schedules_come_back(name: str) -> None:
+    model, args = GATHERS[name]
+    graph = export(model, *args)
+    for target, device in (("cpu", cpu.facts()), ("cuda", H200)):
+        for schedule in initial(graph, target, device):
+            assert parse(emit(graph, schedule)) == (graph, schedule)
+
+
+def test_nothing_outside_is_read(tmp_path: Path) -> None:
+    """PyTorch refuses such indices; here the nearest element stands in, and one_hot has a row of zeros."""
+    model = Function(lambda x, i: x[i])
+    x, good = spread(9, 4), torch.tensor([0, 8, -9, 3])
+    graph = export(model, x, good)
+    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    got = built({"x0": x, "x1": torch.tensor([1 << 40, -(1 << 40), -10, 9])})[0]
+    assert torch.equal(got, x[torch.tensor([8, 0, 0, 8])])
+    hot = Function(lambda i: F.one_hot(i, 4))
+    got = Built(export(hot, good % 4), make("cpu", "pointwise"), tmp_path)({"x0": torch.tensor([4, -1, 1])})[0]
+    assert got.tolist() == [[0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x, i: x[i, :, i], "not neighbours"),
+        (torch.take_along_dim, "without a dimension"),
+    ],
+)
+def test_what_is_not_written_says_why(function: object, reason: str) -> None:
+    args = spread(9, 7, 9), torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8])
+    assert reason in str(classify(export(Function(function), *args), "cpu"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("name", ["embedding", "wide rows", "columns", "pairs", "one_hot scaled"])
+def test_cuda_compiles(name: str, tmp_path: Path) -> None:
+    model, args = GATHERS[name]
+    graph = export(model, *args)
+    for schedule in initial(graph, "cuda", H200)[:2]:
+        compile_candidate(emit(graph, schedule), tmp_path)

@@ -1,0 +1,145 @@
+"""Pooling on the CPU against PyTorch, and the text for both targets."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.schedule import make, read_schedule
+from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.support import classify
+from kernel_assistant.records import OpGraph
+from kernel_assistant.targets import cpu
+from kernel_assistant.targets.base import DeviceFacts
+from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
+from tests.generator.window_modules import IMAGE, OTHERS, WINDOWS, spread
+
+H200 = DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20)
+
+
+def _graph(name: str) -> OpGraph:
+    model, args = WINDOWS[name]
+    return export(model, *args)
+
+
+@pytest.mark.parametrize("name", [*WINDOWS, *OTHERS])
+def test_first_schedule(name: str, tmp_path: Path) -> None:
+    model, args = {**WINDOWS, **OTHERS}[name]
+    graph = export(model, *args)
+    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    check(model, args, built)
+    if "B" in graph.dims:
+        check(model, resized(args, 1), built)
+        check(model, resized(args, args[0].shape[0] * 2 + 1), built)
+
+
+@pytest.mark.parametrize("name", ["max 1d dilated", "average 2d long", "mixed", "fused"])
+def test_tiles_end_anywhere(name: str, tmp_path: Path) -> None:
+    model, args = WINDOWS[name]
+    check(model, args, Built(_graph(name), make("cpu", "window", tile=7), tmp_path))
+
+
+@pytest.mark.parametrize("name", [*WINDOWS, *OTHERS])
+def test_families(name: str) -> None:
+    model, args = {**WINDOWS, **OTHERS}[name]
+    assert classify(export(model, *args), "cuda") == (name.partition(":")[0] if name in OTHERS else "window")
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_schedules_come_back(name: str) -> None:
+    graph = _graph(name)
+    for target, device in (("cpu", cpu.facts()), ("cuda", H200)):
+        first = initial(graph, target, device)
+        for schedule in [*first, *neighbours(graph, first[0], device)]:
+            candidate = emit(graph, schedule)
+            assert candidate.plan.schedule == schedule.text()
+            assert parse(candidate) == (graph, schedule)
+
+
+def test_special_values(tmp_path: Path) -> None:
+    """A nan wins the maximum, and a window of infinities is one."""
+    x = spread(2, 3, 8, 8)
+    x[0, 0, 2, 2], x[1, 1, :, :] = float("nan"), -float("inf")
+    model = Function(lambda x: F.max_pool2d(x, 3, 2, 1))
+    got = Built(export(model, x), make("cpu", "window"), tmp_path)({"x0": x})[0]
+    assert torch.equal(got.nan_to_num(7, 8, 9), model(x).nan_to_num(7, 8, 9))
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_all_ways_to_place_windows(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    height, width = (data.draw(st.integers(1, 23)) for _ in range(2))
+    kernel = tuple(data.draw(st.integers(1, 5)) for _ in range(2))
+    stride = tuple(data.draw(st.integers(1, 4)) for _ in range(2))
+    padding = tuple(data.draw(st.integers(0, size // 2)) for size in kernel)
+    ceil, include, largest = (data.draw(st.booleans()) for _ in range(3))
+    dilation = tuple(data.draw(st.integers(1, 3)) for _ in range(2)) if largest else (1, 1)
+    reach = [d * (k - 1) + 1 - 2 * p for k, d, p in zip(kernel, dilation, padding, strict=True)]
+    assume(height >= reach[0] and width >= reach[1])
+
+    def pool(x: torch.Tensor) -> torch.Tensor:
+        if largest:
+            return F.max_pool2d(x, kernel, stride, padding, dilation, ceil) + 1
+        return F.avg_pool2d(x, kernel, stride, padding, ceil, include) + 1
+
+    model, x = Function(pool), spread(2, 3, height, width)
+    graph = export(model, x)
+    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path_factory.mktemp("window"))
+    check(model, (x,), built)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: F.adaptive_avg_pool2d(x, (4, 3)), "do not divide"),
+        (lambda x: F.max_pool2d(x, 2, return_indices=True), "result 1 of"),
+    ],
+)
+def test_what_is_not_written_says_why(function: object, reason: str) -> None:
+    found = classify(export(Function(function), IMAGE), "cpu")
+    assert reason in found
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("max 1d dilated", "window/direct rows=2"), ("max 2d", "window/direct block=100"), ("max 2d", "pointwise")],
+)
+def test_schedules_that_do_not_fit_are_refused(name: str, line: str) -> None:
+    with pytest.raises(Unsupported):
+        emit(_graph(name), read_schedule("cuda", line))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("max 2d", "window/direct rows=8"),
+        ("max 3d dilated", "window/direct rows=2"),
+        ("average 2d wide", "window/direct"),
+        ("average 2d long", "window/direct block=64"),
+        ("mixed", "window/direct rows=4"),
+        ("fused", "window/direct rows=2"),
+        ("columns", "window/direct rows=4"),
+        ("of padded", "window/direct"),
+        ("bf16", "window/direct rows=2"),
+        ("max of integers", "window/direct"),
+    ],
+)
+def test_cuda_forms_compile(name: str, line: str, tmp_path: Path) -> None:
+    compile_candidate(emit(_graph(name), read_schedule("cuda", line)), tmp_path)
+
+
+def test_rows_of_free_length_are_not_pooled() -> None:
+    """Positions of windows are literals: a free length is refused, not guessed."""
+    free = export(Function(lambda x: F.avg_pool1d(x.t(), 2)), spread(40, 4))
+    assert "free size" in str(classify(free, "cpu"))
