@@ -33,7 +33,9 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name", [name if name == "honest" else pytest.param(name, marks=pytest.mark.slow) for name in ALL]
+)
 def test_source_compiles_unless_that_is_the_attack(compiler: Compiler, name: str) -> None:
     built = compiler.build(ALL[name].candidate("p_w", "B", "4096"))
     assert isinstance(built, CompileFailure) == ("compile_error" in ALL[name].outcomes), built
