@@ -1,8 +1,8 @@
 """The judge against itself: does it call a kernel different from itself, and does it see one that is 3% slower?
 
 Two runners hold the same binary. They are compared exactly as a candidate is with torch.compile in the full tier:
-`Profiler.compare`, the 99% interval and the least effect that counts. The slower kernel computes a few rows again; how
-many give 3% is measured first.
+`Profiler.compare`, the 99.9% interval and the least effect that counts. The slower kernel computes a few rows again;
+how many give 3% is measured first.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Bench:
         self._folder.cleanup()
 
     def compare(self, extra: int) -> tuple[float, float, float]:
-        """(slowdown of the kernel with extra rows, its 99% interval), in one comparison of the full protocol."""
+        """(slowdown of the kernel with extra rows, its 99.9% interval), in one comparison of the full protocol."""
         from kernel_assistant.worker.statistics import paired_interval
 
         plain, other = self._subject(0, 0), self._subject(1, extra)

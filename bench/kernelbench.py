@@ -30,7 +30,7 @@ COLUMNS = (
     "ours",
     "× eager",
     "× compile",
-    "99% interval",
+    "99.9% interval",
     "roofline",
     "error ratio",
     "why it ended",

@@ -25,7 +25,7 @@ class Options:
 
     Below `min_elements` (of the largest input) the original runs. `compiled_parent` and `exported` say which of
     "kernel" and "original" is used inside a compiled parent and in an exported program. `speedup` is the edited file's
-    over the original at the declared size, with its 99% interval; it is only noted.
+    over the original at the declared size, with its 99.9% interval; it is only noted.
     """
 
     min_elements: int = 0

@@ -75,7 +75,7 @@ def _headline(result: OptimizeResult, evaluation: Evaluation | None) -> str:
 def _times(timing: Timing) -> list[str]:
     share = f"{timing.roofline:.0%} of the roofline" if timing.roofline else ""
     return table(
-        ("", "time", "ours is faster by", "99% interval"),
+        ("", "time", "ours is faster by", "99.9% interval"),
         [
             (
                 "eager",

@@ -103,7 +103,7 @@ class KernelResources(Record, frozen=True, kw_only=True):
 class Timing(Record, frozen=True, kw_only=True):
     """Milliseconds per call, medians; speed-ups are baseline over candidate from paired blocks.
 
-    The interval is 99%. `noise` is the candidate's own relative spread between blocks. `floor_ms` is the roofline's
+    The interval is 99.9%. `noise` is the candidate's own relative spread between blocks. `floor_ms` is the roofline's
     lower bound, `roofline` floor over candidate (0 where unknown). In the quick tier the compile baseline may be None.
     """
 
@@ -127,12 +127,12 @@ LEAST_EFFECT = 1.02
 
 
 def measurably_faster(speedup: float | None, interval: tuple[float, float] | None) -> bool:
-    """The whole 99% interval above 1 and the estimate at least `LEAST_EFFECT`."""
+    """The whole 99.9% interval above 1 and the estimate at least `LEAST_EFFECT`."""
     return speedup is not None and interval is not None and interval[0] > 1.0 and speedup >= LEAST_EFFECT
 
 
 def measurably_slower(speedup: float | None, interval: tuple[float, float] | None) -> bool:
-    """The whole 99% interval below 1 and the estimate at most 1/`LEAST_EFFECT`."""
+    """The whole 99.9% interval below 1 and the estimate at most 1/`LEAST_EFFECT`."""
     return speedup is not None and interval is not None and interval[1] < 1.0 and speedup <= 1 / LEAST_EFFECT
 
 

@@ -14,7 +14,7 @@ APPLIED_FILE = "applied.json"
 
 
 class AppliedRow(Record, frozen=True, kw_only=True):
-    """One size, alone or inside a compiled parent. `speedup` is original over applied, with its 99% interval."""
+    """One size, alone or inside a compiled parent. `speedup` is original over applied, with its 99.9% interval."""
 
     name: str
     dims: dict[str, int]

@@ -38,7 +38,7 @@ class Parent(torch.nn.Module):
 def time_applied(params: dict[str, Any]) -> dict[str, Any]:
     """Rows of original and applied milliseconds. `task` is the original, `applied` the edited text of the same file.
 
-    Each row has `name`, `dims`, `elements` (of all inputs), both times, `speedup` with its 99% interval, and `equal`.
+    Each row has `name`, `dims`, `elements` (of all inputs), both times, `speedup` with its 99.9% interval, and `equal`.
     """
     task = params["task"]
     device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"

@@ -39,10 +39,10 @@ SHARE_OF_MEMORY = {"cpu": 0.05, "cuda": 0.25}
 LEAST_FOOTPRINT = 128 << 20
 BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.004}
 #: Many short rounds: on a shared machine one block in ten is disturbed, which spoils its round only.
-ROUNDS = {"cpu": 28, "cuda": 14}
+ROUNDS = {"cpu": 28, "cuda": 18}
 QUICK_ROUNDS = {"cpu": 5, "cuda": 3}
 QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
-#: After this long a series ends early, with the eight rounds that a 99% interval needs.
+#: After this long a series ends early, with the eleven rounds that a 99.9% interval needs.
 MOST_SECONDS = 10.0
 #: Blocks in which the judge's clock confirms the device's events.
 LONG_SECONDS, LONG_BLOCKS, LONG_EXCESS, MOST_LONG_CALLS = 0.05, 3, 0.05, 1 << 14

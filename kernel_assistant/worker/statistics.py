@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-CONFIDENCE = 0.99
+CONFIDENCE = 0.999
 
 
 def paired_interval(ratios: list[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
     """Hodges–Lehmann estimate of the median ratio and its exact signed-rank confidence interval.
 
     `ratios` are paired and positive (baseline block over candidate block). Works on logarithms, so the interval of
-    the inverse ratio is the inverse interval. Fewer pairs than the confidence needs (8 for 99%) give (estimate, 0,
+    the inverse ratio is the inverse interval. Fewer pairs than the confidence needs (11 for 99.9%) give (estimate, 0,
     inf). Source: Hollander, Wolfe, Chicken, Nonparametric Statistical Methods, 3rd ed., sections 3.2 and 3.3.
     """
     logs = [math.log(ratio) for ratio in ratios]

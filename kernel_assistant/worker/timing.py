@@ -8,6 +8,7 @@ calls is refused. Ratios are paired within a round, so that slow drift of the ma
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +22,11 @@ from .runner_client import RunnerClient
 #: OpenMP threads spin for up to 1.2 ms after a parallel region (GOMP_SPINCOUNT=10000; up to 9 ms by libgomp's default):
 #: a block of the other process waits.
 SPIN_SECONDS = 0.0015
-LEAST_ROUNDS = 8
+LEAST_ROUNDS = 11
+#: A pause of random length before each block, at most this long: whatever else uses the machine in a rhythm would else
+#: fall into step with one of the two sides (a GPU that another process used by halves: the side that followed the
+#: judge's own work was called slower in 7 of 50 comparisons of a kernel with itself).
+PAUSE_SECONDS = 0.002
 #: What a block costs at most beyond an empty message until the device works and after it has ended: 0.19 to 0.34 ms
 #: (H200), which varies by 0.1 ms and would be 6% of a block.
 SWITCH_SECONDS = 0.0005
@@ -160,7 +165,7 @@ def alternate(
     just touched. `before_round(first)` changes the input values of all sets, beginning at `first` (so that those used
     next are out of the cache again), `before_candidate(first, count)` those that the candidate is about to see again;
     `after_candidate(first, count)` checks outputs of what was just timed. After
-    `most_seconds` the series ends early, with at least eight rounds.
+    `most_seconds` the series ends early, with at least eleven rounds.
     """
     subjects = [candidate, baseline, *others]
     lengths = {subject.name: block_length(subject, sets, block_seconds) for subject in subjects}
@@ -179,8 +184,7 @@ def alternate(
             count = full if subject.name not in spent else max(full // 2, 1)
             if subject is candidate:
                 before_candidate(cursor, count)
-            if gap_seconds:
-                time.sleep(gap_seconds)
+            time.sleep(gap_seconds + PAUSE_SECONDS * random.random())
             subject.wake()
             spent.setdefault(subject.name, []).append((subject.run(cursor, count), count))
             if subject is candidate:
@@ -193,8 +197,7 @@ def alternate(
             series.growth.append((long / many, short / few))
         series.calls += many + few
         for subject in others:
-            if gap_seconds:
-                time.sleep(gap_seconds)
+            time.sleep(gap_seconds + PAUSE_SECONDS * random.random())
             count = lengths[subject.name]
             subject.wake()
             entry.per_call[subject.name] = subject.run(cursor, count) / count
