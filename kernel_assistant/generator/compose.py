@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from kernel_assistant.generator.calls import emit_library
 from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.library import emit_library
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.partition import Part, Partition
 from kernel_assistant.generator.render import Unit

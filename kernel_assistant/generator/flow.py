@@ -15,6 +15,8 @@ RESHAPES = frozenset(
     "view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as alias detach contiguous clone "
     "dropout feature_dropout lift_fresh_copy identity".split()
 )
+#: The operator of a copy: its value is written even though it is only another arrangement of one.
+COPY = "ka_copy"
 #: Operators that cost nothing inside a loop: every part that reads them has its own.
 FREE = RESHAPES | frozenset(
     "expand expand_as broadcast_to transpose t swapaxes permute slice narrow select flip split split_with_sizes chunk "
@@ -63,7 +65,7 @@ class Flow:
         if name == "getitem":
             source = self.nodes.get(str(node.args[0])[1:])
             return source is not None and operator(source) in FREE
-        return name in FREE and not node.name.endswith(COPY)
+        return name in FREE
 
     def _outputs(self) -> list[str]:
         """Values that must be computed for the graph's outputs; an output that reshapes one needs nothing else."""
@@ -196,17 +198,14 @@ class Flow:
         return TensorSpec(dtype=spec.dtype, shape=spec.shape)
 
 
-#: Ends the names of nodes that copy a value because the graph returns it twice, or returns an input.
-COPY = "_copy"
-
-
 def _with_copies(graph: OpGraph) -> OpGraph:
+    """Copies where the graph returns a value twice, or returns an input."""
     given = {value.name for value in graph.inputs}
     nodes, outputs = list(graph.nodes), []
     for number, name in enumerate(graph.outputs):
         if name in given or name in outputs:
             spec = graph.spec(name)
-            nodes.append(Node(name=f"{name}_{number}{COPY}", op="clone", args=(f"%{name}",), spec=spec))
+            nodes.append(Node(name=f"{name}_{number}_{COPY}", op=COPY, args=(f"%{name}",), spec=spec))
             name = nodes[-1].name
         outputs.append(name)
     if tuple(outputs) == graph.outputs:

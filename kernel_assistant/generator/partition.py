@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kernel_assistant.generator.calls import library_nodes
 from kernel_assistant.generator.checked import checked_nest
+from kernel_assistant.generator.copies import with_readable_operands
 from kernel_assistant.generator.cost import part_seconds
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expand import expand, in_steps
 from kernel_assistant.generator.flow import Flow
 from kernel_assistant.generator.graph_text import read_graph, write_graph
+from kernel_assistant.generator.library import library_nodes
 from kernel_assistant.records import OpGraph
 
 #: An interval that grew this often without becoming a nest again is given up.
@@ -90,7 +91,8 @@ def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
 
 
 def _cut_expanded(graph: OpGraph, target: str) -> Partition:
-    flow = Flow(graph, library_nodes(graph, target))
+    readable, groups = with_readable_operands(graph, target)
+    flow = Flow(readable, groups)
     return Partition(tuple(_cheapest(flow, target)), flow.same, flow.graph.outputs)
 
 
