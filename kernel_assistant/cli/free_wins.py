@@ -13,7 +13,7 @@ def free_wins_table(result: OptimizeResult) -> list[str]:
     """Heading, table and conclusion; nothing where nothing was tried."""
     if not result.free_wins:
         return []
-    head = ("", "time", "vs eager", "vs compile", "99% interval", "error", "write")
+    head = ("", "time", "vs eager", "vs compile", "99.9% interval", "error", "write")
     rows = [_row(win) for win in result.free_wins]
     notes = [f"{_words(win)}: {win.note}" for win in result.free_wins if win.note]
     title = styled(TITLE, bold=True) + " (each but the first together with torch.compile)"
