@@ -22,6 +22,7 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
     },
     "cuda": {
         "pointwise": {"hint": _NT, "unroll": (1, 2, 4), "block": (128, 256, 512, 1024), "vec": (1, 2, 4, 8)},
+        "pointwise/transpose": {"tile": (16, 32, 64), "block": (128, 256, 512)},
         "rows/warp": {"block": (64, 128, 256, 512), "vec": (1, 2, 4, 8), "hint": _NT},
         "rows/reg": {"block": _BLOCKS, "cluster": (1, 2, 4, 8, 16), "hint": _NT, "vec": (1, 2, 4, 8)},
         "rows/shared": {"block": _BLOCKS, "cluster": (1, 2, 4, 8, 16), "unroll": (1, 2, 4, 8), "hint": _NT},

@@ -95,13 +95,26 @@ def build_nest(graph: OpGraph) -> Nest:
     if reduced:
         outer, inner = [axis for axis in spine[:last] if axis not in loops], list(spine[last + 1 :])
     else:
-        outer, inner = list(spine), []
+        outer, inner = in_memory_order(program, spine), []
     nest = Nest(_family(program, reduced, inner), program, outer, reduced, inner)
     _add_accesses(nest)
     _join(nest)
     _mark_varying(nest)
     _check_scans(nest)
     return nest
+
+
+def in_memory_order(program: Program, spine: Axes) -> list[Axis]:
+    """Loops of an elementwise nest as the first output lies in memory; free sizes count as large."""
+    index = resolve_index(program.outputs[0].index)
+    if set(index) != set(spine) or any(isinstance(expr, Window) for expr in program.exprs):
+        return list(spine)
+
+    def stride(axis: Axis) -> int:
+        step = index[axis]
+        return step if isinstance(step, int) else sum(value * 4096 ** len(key) for key, value in step.terms)
+
+    return sorted(spine, key=stride, reverse=True)
 
 
 def _reduced_axes(program: Program) -> set[Axis]:

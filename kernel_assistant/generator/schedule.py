@@ -20,6 +20,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
     },
     "cuda": {
         "pointwise": {"block": 256, "hint": 0, "unroll": 1, "vec": 4},
+        "pointwise/transpose": {"block": 256, "tile": 32},
         "rows/warp": {"block": 256, "hint": 0, "items": 1, "vec": 4},
         "rows/reg": {"block": 256, "cluster": 1, "hint": 0, "items": 1, "vec": 4},
         "rows/shared": {"block": 512, "cluster": 1, "hint": 0, "unroll": 2, "vec": 4},

@@ -26,7 +26,9 @@ def initial_cuda(shape: Shape, device: DeviceFacts) -> list[Schedule]:
 
 def _pointwise(shape: Shape) -> list[Schedule]:
     make_one = [(256, 1, 0), (256, 2, 0), (256, 1, 1), (512, 1, 0), (256, 2, 1), (256, 4, 0), (128, 2, 0), (1024, 1, 0)]
-    return [make("cuda", "pointwise", block=b, unroll=u, hint=h, vec=shape.vec) for b, u, h in make_one]
+    # Where no load runs across the stores, the transposing form does not fit and is left out.
+    across = [make("cuda", "pointwise/transpose", tile=tile) for tile in (32, 64)]
+    return [*across, *(make("cuda", "pointwise", block=b, unroll=u, hint=h, vec=shape.vec) for b, u, h in make_one)]
 
 
 def _rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:

@@ -151,6 +151,10 @@ LAYOUT: dict[str, Case] = {
     "eye": case(lambda x: x + torch.eye(5), spread(5, 5)),
     "unbind": case(lambda x: x.unbind(1)[0] + x.unbind(1)[1], spread(3, 2, 5)),
     "written": case(_written, spread(3, 2, 7)),
-    "transposed": case(lambda x: x.transpose(1, 2).contiguous(), IMAGE),
+    "swapped": case(lambda x: x.transpose(1, 2).contiguous(), IMAGE),
+    "transposed": case(lambda x: x.permute(0, 2, 3, 1).contiguous().relu(), spread(2, 33, 9, 11)),
+    "transposed halves": case(
+        lambda x, b: x.transpose(1, 2).contiguous() + b, spread(3, 70, 41).half(), spread(70).half()
+    ),
     "slice of joined": case(lambda x: x.view(3, -1)[:, 3:50], spread(3, 4, 17)[:, :, :15].contiguous()),
 }

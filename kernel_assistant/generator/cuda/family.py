@@ -8,6 +8,7 @@ from kernel_assistant.generator.cuda.pointwise import emit_pointwise
 from kernel_assistant.generator.cuda.rows import emit_rows
 from kernel_assistant.generator.cuda.scan import emit_scan_cols, emit_scan_rows
 from kernel_assistant.generator.cuda.split import Emitted, emit_split_cols, emit_split_rows
+from kernel_assistant.generator.cuda.transpose import emit_transpose
 from kernel_assistant.generator.cuda.window import emit_window
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.nest import Nest
@@ -15,6 +16,7 @@ from kernel_assistant.generator.schedule import Schedule
 
 SINGLE = {
     "pointwise": emit_pointwise,
+    "pointwise/transpose": emit_transpose,
     "rows/warp": emit_rows,
     "rows/reg": emit_rows,
     "rows/shared": emit_rows,
