@@ -15,12 +15,11 @@ from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.targets import cpu, cuda
+from kernel_assistant.worker.applied.binaries import driver, libraries
 from kernel_assistant.worker.applied.precision import tf32_flags
 from kernel_assistant.worker.export import export_graph
 from kernel_assistant.worker.runner import executor
 from kernel_assistant.worker.runner import plan as plans
-from kernel_assistant.worker.runner.cuda_driver import Driver
-from kernel_assistant.worker.runner.libraries import Libraries, find_libraries
 
 TORCH = {
     "f64": torch.float64,
@@ -81,9 +80,10 @@ class Built:
             self.module = executor.CpuModule(str(binary))
         else:
             torch.zeros(1, device="cuda")
-            driver = Driver()
-            libraries = Libraries(driver, find_libraries(), tf32_flags())
-            self.module = executor.CudaModule(driver, binary.read_bytes(), libraries)
+            device = torch.cuda.current_device()
+            shared = libraries(device)
+            shared.tf32 = tf32_flags()
+            self.module = executor.CudaModule(driver(device), binary.read_bytes(), shared)
 
     def bind(self, values: dict[str, torch.Tensor]) -> tuple[Any, list[int], list[torch.Tensor], Any]:
         """(bound plan, pointers, outputs, everything that must stay alive)."""
