@@ -1,6 +1,6 @@
 """One resolved, frozen `Settings` from five layers.
 
-defaults < `[tool.kernel-assistant]` of the nearest pyproject.toml < user file < `KERNEL_ASSISTANT_*` < flags.
+defaults < user file < `[tool.kernel-assistant]` of the nearest pyproject.toml < `KERNEL_ASSISTANT_*` < options.
 
 A repository may say what it wants measured, never where our files lie or what is started: opening somebody else's
 checkout must not choose an interpreter, weaken the sandbox or send anything anywhere.
@@ -8,9 +8,11 @@ checkout must not choose an interpreter, weaken the sandbox or send anything any
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -34,10 +36,31 @@ def parse_seconds(value: object) -> float:
 def _one_of(*names: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if value not in names:
-            raise ValueError("want one of " + ", ".join(names))
+            raise ValueError("want one of " + ", ".join(names) + did_you_mean(str(value), names))
         return str(value)
 
     return parse
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """ " (did you mean WORD?)" where one is close, else ""."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _switch(value: object) -> bool:
+    word = str(value).strip().lower()
+    if word not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+        raise ValueError("want true or false")
+    return word in ("true", "yes", "on", "1")
+
+
+def _gate(value: object) -> float:
+    """A speed-up. Raises ValueError unless positive and finite."""
+    factor = float(str(value))
+    if not 0.0 < factor < float("inf"):
+        raise ValueError("want a positive number such as 1.05")
+    return factor
 
 
 def _folder(value: object) -> Path:
@@ -67,6 +90,7 @@ def _setting(default: Any, doc: str, parse: Callable[[object], Any], *, project:
 TARGETS = ("auto", "cuda", "cpu")
 POLICIES = ("auto", "model", "generator")
 NUMERICS = ("kernelbench", "strict", "paper")
+SOURCES = ("auto", "declared", "recorded")
 SANDBOXES = ("auto", "bubblewrap", "landlock", "none")
 
 
@@ -83,6 +107,10 @@ class Settings:
     policy: str = _setting("auto", "who writes kernels: " + "|".join(POLICIES), _one_of(*POLICIES), project=True)
     budget: float = _setting(120.0, "wall time of a job, in seconds or as 2m", parse_seconds, project=True)
     numerics: str = _setting("kernelbench", "error policy: " + "|".join(NUMERICS), _one_of(*NUMERICS), project=True)
+    inputs: str = _setting("auto", "inputs of a module: " + "|".join(SOURCES), _one_of(*SOURCES), project=True)
+    fail_under: float | None = _setting(None, "optimize ends with 1 below this speed-up", _gate, project=True)
+    free_wins: bool = _setting(True, "measure what gains without a kernel", _switch, project=True)
+    detach: bool = _setting(False, "leave a job to the session host at once", _switch)
     host: str = _setting("", "machine to work on, as ssh names it; none: this one", _machine)
     remote_python: str = _setting("", "interpreter with torch on that machine", str)
     remote_dir: str = _setting("", "folder of everything of ours on that machine", str)
@@ -95,6 +123,8 @@ class Settings:
         return self.state_dir / "jobs"
 
 
+#: Other tables of `[tool.kernel-assistant]`.
+_PROJECT_TABLES = ("modules",)
 #: Names a repository is told about when it tries; those of later features are refused from the start.
 _NEVER_FROM_PROJECT = {"endpoint", "host"} | {f.name for f in fields(Settings) if not f.metadata["project"]}
 
@@ -104,6 +134,15 @@ def documentation() -> dict[str, str]:
     return {item.name: item.metadata["doc"] for item in fields(Settings)}
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a value comes from: `layer` is default, user file, project, environment or option; `where` names the file
+    and line, or the variable."""
+
+    layer: str
+    where: str = ""
+
+
 def resolve(
     start: Path | None = None,
     flags: Mapping[str, object] | None = None,
@@ -111,18 +150,51 @@ def resolve(
 ) -> tuple[Settings, list[str]]:
     """The settings for a file or folder `start`, and one-line warnings about what was ignored.
 
-    `flags` holds field names; None values mean "not given". Raises UsageError for a value that does not fit.
+    `flags` holds field names; None values mean "not given". Raises UsageError for a value that does not fit and for a
+    name that a file should not have.
     """
+    settings, _, warnings = trace(start, flags, environ)
+    return settings, warnings
+
+
+def trace(
+    start: Path | None = None,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Settings, dict[str, Origin], list[str]]:
+    """Like `resolve`, with the origin of every value."""
     environ = os.environ if environ is None else environ
     warnings: list[str] = []
     folders = _default_folders(environ)
     values: dict[str, Any] = {key: folders[key] for key in ("state_dir", "cache_dir", "runtime_dir")}
-    values |= _from_project(start, warnings)
-    values |= _from_user_file(folders["config_file"], warnings)
-    values |= _from_environment(environ)
-    given = {key: value for key, value in (flags or {}).items() if value is not None}
-    values |= {key: _parse(key, value, "") for key, value in given.items()}
-    return Settings(**values), warnings
+    origins = {name: Origin("default") for name in documentation()}
+    layers = (
+        _from_user_file(folders["config_file"]),
+        _from_project(nearest_pyproject(start), warnings),
+        _from_environment(environ),
+        {key: (_parse(key, value, ""), Origin("option")) for key, value in (flags or {}).items() if value is not None},
+    )
+    for layer in layers:
+        values |= {name: value for name, (value, _) in layer.items()}
+        origins |= {name: origin for name, (_, origin) in layer.items()}
+    return Settings(**values), origins, warnings
+
+
+def user_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the user's own settings lie, there or not."""
+    return _default_folders(os.environ if environ is None else environ)["config_file"]
+
+
+def check_value(name: str, value: object, where: str = "") -> Any:
+    """The value of a setting as it will be used. Raises UsageError for an unknown name or a value that does not fit."""
+    if name not in documentation():
+        raise _unknown(name, where)
+    return _parse(name, value, where)
+
+
+def is_for_projects(name: str) -> bool:
+    """Whether a repository may set it."""
+    return name not in _NEVER_FROM_PROJECT
 
 
 def _default_folders(environ: Mapping[str, str]) -> dict[str, Path]:
@@ -147,40 +219,42 @@ def _default_folders(environ: Mapping[str, str]) -> dict[str, Path]:
     }
 
 
-def _from_project(start: Path | None, warnings: list[str]) -> dict[str, Any]:
-    path = _nearest_pyproject(start)
-    if path is None:
-        return {}
-    table = _read_toml(path).get("tool", {}).get(APP, {})
-    found: dict[str, Any] = {}
+Layer = dict[str, tuple[Any, Origin]]
+
+
+def _from_project(path: Path | None, warnings: list[str]) -> Layer:
+    table = _read_toml(path).get("tool", {}).get(APP, {}) if path is not None else {}
+    found: Layer = {}
     for key, value in table.items() if isinstance(table, dict) else ():
-        name = key.replace("-", "_")
+        name, where = key.replace("-", "_"), _place(path, key, f"tool.{APP}")
         if name in _NEVER_FROM_PROJECT:
-            warnings.append(f"{path}: a project cannot set {key!r}; ignored (use the user file, environment or a flag)")
-        elif name in documentation():
-            found[name] = _parse(name, value, f"{path} [tool.{APP}]")
+            warnings.append(
+                f"{where}: a project cannot set {key!r}; ignored (use the user file, environment or a flag)"
+            )
+        elif name not in _PROJECT_TABLES:
+            found[name] = (check_value(name, value, where), Origin("project", where))
     return found
 
 
-def _from_user_file(path: Path, warnings: list[str]) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    found: dict[str, Any] = {}
-    for key, value in _read_toml(path).items():
-        name = key.replace("-", "_")
-        if name in documentation():
-            found[name] = _parse(name, value, str(path))
-        else:
-            warnings.append(f"{path}: unknown setting {key!r}; ignored")
+def _from_user_file(path: Path) -> Layer:
+    found: Layer = {}
+    for key, value in _read_toml(path).items() if path.is_file() else ():
+        name, where = key.replace("-", "_"), _place(path, key)
+        found[name] = (check_value(name, value, where), Origin("user file", where))
     return found
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    given = {name: environ.get(PREFIX + name.upper(), "") for name in documentation()}
-    return {name: _parse(name, value, PREFIX + name.upper()) for name, value in given.items() if value}
+def _from_environment(environ: Mapping[str, str]) -> Layer:
+    variables = {name: PREFIX + name.upper() for name in documentation()}
+    return {
+        name: (_parse(name, environ[variable], variable), Origin("environment", variable))
+        for name, variable in variables.items()
+        if environ.get(variable)
+    }
 
 
-def _nearest_pyproject(start: Path | None) -> Path | None:
+def nearest_pyproject(start: Path | None) -> Path | None:
+    """The pyproject.toml that counts for a file or folder."""
     if start is None:
         return None
     start = start.absolute()
@@ -188,6 +262,30 @@ def _nearest_pyproject(start: Path | None) -> Path | None:
         if (folder / "pyproject.toml").is_file():
             return folder / "pyproject.toml"
     return None
+
+
+def line_of(text: str, key: str, table: str = "") -> int:
+    """The line (from 1) on which `key` is set in a table of a TOML text, 0 where it is written in another way."""
+    current = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$", line)
+        if header:
+            current = "".join(header[1].split()).replace('"', "")
+        elif current == table and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line):
+            return number
+    return 0
+
+
+def _place(path: Path | None, key: str, table: str = "") -> str:
+    """`file:line`, for people."""
+    line = line_of(path.read_text(encoding="utf-8"), key, table) if path is not None else 0
+    return f"{path}:{line}" if line else str(path)
+
+
+def _unknown(name: str, where: str) -> UsageError:
+    place = f"{where}: " if where else ""
+    hint = did_you_mean(name, documentation())
+    return UsageError(f"{place}unknown setting {name!r}{hint}", "kernel-assistant config list shows all of them")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

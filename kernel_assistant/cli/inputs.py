@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kernel_assistant.config import Settings
+from kernel_assistant.config import SOURCES, Settings
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import KernelTask
 from kernel_assistant.session.prepare import prepare, prepare_scanned
@@ -21,8 +21,7 @@ def input_options(command: F) -> F:
     """FILE, and what may stand for it."""
     command = click.option(
         "--inputs",
-        type=click.Choice(("auto", "declared", "recorded")),
-        default="auto",
+        type=click.Choice(SOURCES),
         help="Inputs declared in the file, or recorded by a scan (default: declared ones where there are any).",
     )(command)
     command = click.option("--scan", metavar="ID:CLASS", help="A class of a scan (its number or `last`).")(command)

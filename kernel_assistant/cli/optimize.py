@@ -25,16 +25,12 @@ from kernel_assistant.session.client import Client
 @host_options
 @json_option
 @click.option("--fail-under", type=float, metavar="X", help="Exit with 1 unless X times as fast as torch.compile.")
-@click.option("--detach", is_flag=True, help="Print the job's number and leave it to the session host.")
-@click.option("--free-wins/--no-free-wins", default=True, help="Measure what gains without a kernel (default: yes).")
+@click.option("--detach", is_flag=True, default=None, help="Print the job's number and leave it to the session host.")
+@click.option("--free-wins/--no-free-wins", default=None, help="Measure what gains without a kernel (default: yes).")
 def optimize_command(
     file: str,
     scan: str | None,
-    inputs: str,
     as_json: bool,
-    fail_under: float | None,
-    detach: bool,
-    free_wins: bool,
     **flags: object,
 ) -> int:
     """Have kernels written for a module until they beat torch.compile or the budget is spent.
@@ -45,8 +41,9 @@ def optimize_command(
     settings = settings_for(Path(file or "."), flags)
     if settings.sandbox == "none":
         say_warning("--sandbox none: generated code runs with all your rights and could read or delete your files")
-    task, options = chosen_task(file, scan, inputs, settings)
-    options = msgspec.structs.replace(options, free_wins=free_wins)
+    task, options = chosen_task(file, scan, settings.inputs, settings)
+    options = msgspec.structs.replace(options, free_wins=settings.free_wins)
+    fail_under, detach = settings.fail_under, settings.detach
     if settings.host:
         return optimize_there(task, options, settings, as_json=as_json, fail_under=fail_under, detach=detach)
     client = Client(settings)

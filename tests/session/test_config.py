@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.config import documentation, parse_seconds, resolve
+from kernel_assistant.config import documentation, parse_seconds, resolve, trace
 from kernel_assistant.errors import UsageError
 
 
@@ -26,7 +26,8 @@ def test_each_layer_goes_over_the_one_before(tmp_path, environ):
     write(project / "pyproject.toml", '[tool.kernel-assistant]\nbudget = "1m"\npolicy = "generator"\n')
     assert resolve(project / "src" / "model.py", {}, environ)[0].budget == 60.0
     write(tmp_path / "home" / "config" / "config.toml", 'budget = 50\nsandbox = "landlock"\n')
-    assert resolve(project, {}, environ)[0].budget == 50.0
+    assert resolve(project, {}, environ)[0].budget == 60.0
+    assert resolve(tmp_path, {}, environ)[0].budget == 50.0
     environ["KERNEL_ASSISTANT_BUDGET"] = "40s"
     assert resolve(project, {}, environ)[0].budget == 40.0
     settings, warnings = resolve(project, {"budget": "30", "target": None}, environ)
@@ -59,14 +60,56 @@ def test_tables_of_other_parts_are_left_alone(tmp_path, environ):
     assert resolve(tmp_path, {}, environ)[1] == []
 
 
-def test_unknown_names_in_the_users_file_are_said(tmp_path, environ):
-    write(tmp_path / "home" / "config" / "config.toml", "bugdet = 3\n")
-    assert "'bugdet'" in resolve(None, {}, environ)[1][0]
+def test_unknown_names_are_bad_use_with_file_line_and_what_was_meant(tmp_path, environ):
+    user = tmp_path / "home" / "config" / "config.toml"
+    write(user, "# mine\n\nbugdet = 3\n")
+    with pytest.raises(UsageError) as caught:
+        resolve(None, {}, environ)
+    assert caught.value.cause == f"{user}:3: unknown setting 'bugdet' (did you mean budget?)"
+    user.unlink()
+    project = tmp_path / "pyproject.toml"
+    write(project, '[project]\nname = "x"\n[tool.kernel-assistant]\nfail-unter = 1\n')
+    with pytest.raises(UsageError) as caught:
+        resolve(tmp_path, {}, environ)
+    assert caught.value.cause == f"{project}:4: unknown setting 'fail_unter' (did you mean fail_under?)"
+
+
+def test_values_that_do_not_fit_name_the_line_too(tmp_path, environ):
+    project = tmp_path / "pyproject.toml"
+    write(project, '[tool.kernel-assistant]\nbudget = "2m"\ntarget = "cudo"\n')
+    with pytest.raises(UsageError) as caught:
+        resolve(tmp_path, {}, environ)
+    assert caught.value.cause.startswith(f"{project}:3: target = 'cudo' does not fit")
+    assert caught.value.cause.endswith("(did you mean cuda?)")
+
+
+def test_every_value_knows_where_it_comes_from(tmp_path, environ):
+    write(tmp_path / "home" / "config" / "config.toml", 'sandbox = "landlock"\ntarget = "cuda"\n')
+    write(tmp_path / "p" / "pyproject.toml", '[tool.kernel-assistant]\n\nfail-under = 1.05\ntarget = "cpu"\n')
+    environ["KERNEL_ASSISTANT_FREE_WINS"] = "no"
+    settings, origins, _ = trace(tmp_path / "p", {"detach": True}, environ)
+    found = {name: (origins[name].layer, Path(origins[name].where).name) for name in documentation()}
+    assert found["sandbox"] == ("user file", "config.toml:1")
+    assert found["fail_under"] == ("project", "pyproject.toml:3")
+    assert found["target"] == ("project", "pyproject.toml:4")
+    assert found["free_wins"] == ("environment", "KERNEL_ASSISTANT_FREE_WINS")
+    assert found["detach"] == ("option", "")
+    assert found["budget"] == ("default", "")
+    assert (settings.fail_under, settings.free_wins, settings.detach) == (1.05, False, True)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("budget", "soon"), ("budget", "-1"), ("budget", "nan"), ("budget", "inf"), ("target", "tpu"), ("numerics", "x")],
+    [
+        ("budget", "soon"),
+        ("budget", "-1"),
+        ("budget", "nan"),
+        ("budget", "inf"),
+        ("target", "tpu"),
+        ("numerics", "x"),
+        ("fail_under", "0"),
+        ("free_wins", "maybe"),
+    ],
 )
 def test_values_that_do_not_fit_are_bad_use(environ, name, value):
     with pytest.raises(UsageError, match=name):

@@ -1,0 +1,175 @@
+"""`kernel-assistant config get|set|unset|list|path`."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from kernel_assistant.apply.files import write_atomically
+from kernel_assistant.cli.common import json_option
+from kernel_assistant.cli.text import say_warning, table
+from kernel_assistant.cli.toml_line import with_line, without_line
+from kernel_assistant.config import (
+    APP,
+    Settings,
+    check_value,
+    documentation,
+    is_for_projects,
+    line_of,
+    nearest_pyproject,
+    trace,
+    user_file,
+)
+from kernel_assistant.errors import EXIT_OK, UsageError
+
+_TABLE = f"tool.{APP}"
+_project = click.option("--project", is_flag=True, help="In the nearest pyproject.toml, not in the user file.")
+
+
+@click.group("config")
+def config_command() -> None:
+    """Settings in layers: defaults, user file, pyproject.toml, KERNEL_ASSISTANT_* variables, options."""
+
+
+@config_command.command("list")
+@json_option
+def list_command(as_json: bool) -> int:
+    """Every setting for this folder, its value, and where that comes from."""
+    settings, origins, warnings = trace(Path.cwd())
+    for warning in warnings:
+        say_warning(warning)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    name: {"value": _plain(settings, name), "layer": origin.layer, "where": origin.where, "doc": doc}
+                    for (name, doc), origin in zip(documentation().items(), origins.values(), strict=True)
+                }
+            )
+        )
+        return EXIT_OK
+    rows: list[tuple[str, ...]] = [
+        (name, _shown(settings, name), origin.where or origin.layer, documentation()[name])
+        for name, origin in origins.items()
+    ]
+    print("\n".join(table(("setting", "value", "from", "what"), rows)))
+    return EXIT_OK
+
+
+@config_command.command("get")
+@click.argument("key")
+def get_command(key: str) -> int:
+    """The value of KEY for this folder."""
+    name = _known(key)
+    print(_shown(trace(Path.cwd())[0], name))
+    return EXIT_OK
+
+
+@config_command.command("set")
+@click.argument("key")
+@click.argument("value")
+@_project
+def set_command(key: str, value: str, project: bool) -> int:
+    """Write KEY = VALUE into the user file."""
+    name = _known(key)
+    parsed = check_value(name, value)
+    kept = parsed if isinstance(parsed, (bool, tuple)) or (isinstance(parsed, float) and _is_number(value)) else value
+    kept = str(parsed) if isinstance(parsed, Path) else kept
+    path = _file(name, project)
+    _edit(path, lambda text: with_line(text, _written(text, name, project), kept, _TABLE if project else ""))
+    print(f"{path}: {name} = {value}")
+    _say_if_hidden(name, "project" if project else "user file")
+    return EXIT_OK
+
+
+@config_command.command("unset")
+@click.argument("key")
+@_project
+def unset_command(key: str, project: bool) -> int:
+    """Take KEY out of the user file again."""
+    # A name that is unknown is what one wants to get rid of.
+    name = key.replace("-", "_")
+    path = _file(name, project)
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    written = _written(text, name, project)
+    if not line_of(text, written, _TABLE if project else ""):
+        raise UsageError(f"{path} does not set {key}", "kernel-assistant config list shows where a value comes from")
+    _edit(path, lambda text: without_line(text, written, _TABLE if project else ""))
+    print(f"{path}: {name} is not set any more")
+    return EXIT_OK
+
+
+@config_command.command("path")
+@_project
+def path_command(project: bool) -> int:
+    """Where the user file lies, there or not."""
+    print(_file("", project))
+    return EXIT_OK
+
+
+def _known(key: str) -> str:
+    name = key.replace("-", "_")
+    if name not in documentation():
+        check_value(name, "")
+    return name
+
+
+def _file(name: str, project: bool) -> Path:
+    if not project:
+        return user_file()
+    path = nearest_pyproject(Path.cwd())
+    if path is None:
+        raise UsageError("there is no pyproject.toml here or above", "make one, or leave --project out")
+    if name in documentation() and not is_for_projects(name):
+        raise UsageError(f"a project cannot set {name}", "leave --project out")
+    return path
+
+
+def _written(text: str, name: str, project: bool) -> str:
+    """The key as the file spells it: with hyphens or underscores."""
+    hyphened = name.replace("_", "-")
+    return hyphened if line_of(text, hyphened, _TABLE if project else "") else name
+
+
+def _edit(path: Path, change: Callable[[str], str]) -> None:
+    """Write the changed text, if it is TOML before and after. Raises UsageError."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        tomllib.loads(text)
+        after = change(text)
+        tomllib.loads(after)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot edit {path}: {error}", "mend that file, or write the line by hand") from error
+    write_atomically(path, after.encode())
+
+
+def _say_if_hidden(name: str, layer: str) -> None:
+    origin = trace(Path.cwd())[1][name]
+    if origin.layer != layer:
+        say_warning(f"here {name} comes from {origin.where or origin.layer}, which goes over it")
+
+
+def _shown(settings: Settings, name: str) -> str:
+    value = _plain(settings, name)
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+
+
+def _plain(settings: Settings, name: str) -> object:
+    value = getattr(settings, name)
+    return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
