@@ -182,7 +182,7 @@ def _pip(lib: Path, requirements: list[str]) -> None:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["pip failed"]
         errors = [line for line in lines if "error" in line.lower()]
-        raise Refused("dependencies", (errors or lines)[-1].strip())
+        raise Refused("dependencies", (errors or lines)[-1].strip().removeprefix("ERROR: "))
 
 
 def _try(lib: Path) -> None:

@@ -8,7 +8,7 @@ import shlex
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import Cancelled, HostError, KernelAssistantError
 
-_COMMAND = re.compile(r"kernel-assistant (host stop|(?:attach|cancel|show)(?: (?:\d+|last))?|jobs|doctor)(?! --host)")
+_COMMAND = re.compile(r"kernel-assistant (host stop|(?:attach|cancel|show)(?: (?:\d+|last))?+|jobs|doctor)(?! --host)")
 
 
 def told(error: KernelAssistantError, settings: Settings, *, lost: bool) -> KernelAssistantError:
