@@ -1,0 +1,67 @@
+"""Random graphs of several parts on the CPU against an interpreter of the same graph in float64."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.records import OpGraph
+from kernel_assistant.targets import cpu
+from kernel_assistant.worker.runner.plan import evaluate
+from tests.generator.composite_graphs import composite_graphs
+from tests.generator.harness import TORCH, Built
+from tests.generator.test_round_trip import DEVICES
+
+
+def interpret(graph: OpGraph, values: dict[str, torch.Tensor], dims: dict[str, int]) -> list[torch.Tensor]:
+    """The graph's outputs by PyTorch itself, operator by operator."""
+    known: dict[str, Any] = dict(values)
+    for node in graph.nodes:
+        name, _, overload = node.op.partition(".")
+        args = [known[arg[1:]] if isinstance(arg, str) and arg.startswith("%") else arg for arg in node.args]
+        args = [[evaluate(str(size), dims) for size in arg] if isinstance(arg, list) else arg for arg in args]
+        known[node.name] = getattr(getattr(torch.ops.aten, name), overload or "default")(*args)
+    return [known[name] for name in graph.outputs]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graph=composite_graphs(), rows=st.sampled_from([2, 3, 10]), pick=st.integers(0, 9))
+def test_random_parts_on_the_cpu(graph: OpGraph, rows: int, pick: int) -> None:
+    schedules = initial(graph, "cpu", cpu.facts())
+    schedule = schedules[pick % len(schedules)]
+    spec = graph.inputs[0].spec
+    generator = torch.Generator().manual_seed(pick)
+    shape = [rows if size == "B" else int(size) for size in spec.shape]
+    x = torch.randn(shape, generator=generator).to(TORCH[spec.dtype])
+    with tempfile.TemporaryDirectory() as folder:
+        got = Built(graph, schedule, Path(folder))({"x0": x})
+    want = interpret(graph, {"x0": x.double()}, {"B": rows})
+    eager = interpret(graph, {"x0": x}, {"B": rows})
+    half = spec.dtype in ("bf16", "f16")
+    for mine, exact, theirs in zip(got, want, eager, strict=True):
+        assert mine.shape == theirs.shape
+        if mine.dtype == torch.int64:
+            # In half precision, and between nearly equal values, another position may have the largest.
+            assert half or (mine == exact).double().mean() > 0.5
+            continue
+        allowed = 4 * (theirs.double() - exact).abs() + (3e-2 if half else 1e-5) * exact.abs().max() + 1e-6
+        bad = torch.isfinite(theirs) & ~((mine.double() - exact).abs() <= allowed)
+        assert not bad.any(), f"{schedule.text()}: {(mine.double() - exact).abs()[bad].max()}"
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=composite_graphs(), target=st.sampled_from(["cpu", "cuda"]), pick=st.integers(0, 99))
+def test_random_parts_come_back(graph: OpGraph, target: str, pick: int) -> None:
+    schedules = initial(graph, target, DEVICES[target])
+    schedule = schedules[pick % len(schedules)]
+    around = [schedule, *neighbours(graph, schedule, DEVICES[target])]
+    chosen = around[pick % len(around)]
+    assert parse(emit(graph, chosen)) == (graph, chosen)
