@@ -19,7 +19,8 @@ def _begin() -> None:
     folder = os.environ.get(_FOLDER, "")
     if not os.environ.get(_CHILDREN):
         entries = [entry for entry in os.environ.get(_PATH, "").split(os.pathsep) if entry != here]
-        os.environ.pop(_FOLDER, None)
+        for name in (_FOLDER, _CHILDREN):
+            os.environ.pop(name, None)
         if any(entries):
             os.environ[_PATH] = os.pathsep.join(entries)
         else:

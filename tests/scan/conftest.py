@@ -1,0 +1,109 @@
+"""Real programs, scanned as a user scans them: a process of their own, a state folder of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.config import resolve
+from kernel_assistant.records import decode
+from kernel_assistant.records.scan import Recording
+from kernel_assistant.session.client import Client
+
+START = Path(__file__).parents[2] / "kernel_assistant" / "worker" / "recording" / "start"
+
+#: What measuring would find; a busy test machine would not keep its own.
+CEILING = {"copy_bandwidth": 1e10, "read_bandwidth": 1e10}
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch, python_path):
+    for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
+    monkeypatch.setenv("PYTHONPATH", python_path)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    yield folder
+    Client(resolve()[0]).shutdown()
+
+
+@pytest.fixture
+def settings(home):
+    """Settings whose device has known bandwidths, so that a scan measures none."""
+    import msgspec
+
+    from kernel_assistant.records import encode
+    from kernel_assistant.targets.detect import detect
+
+    found = resolve()[0]
+    device = msgspec.structs.replace(detect("cpu"), **CEILING)
+    path = found.cache_dir / "devices" / f"{device.key}.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode(device))
+    return found
+
+
+@pytest.fixture
+def write(home):
+    """Relative path, text → a file of the project."""
+
+    def write_file(name: str, text: str) -> Path:
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write_file
+
+
+@pytest.fixture
+def run(settings):
+    """Arguments of kernel-assistant → the finished process."""
+
+    def run_command(*arguments):
+        command = [sys.executable, "-m", "kernel_assistant", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return run_command
+
+
+@pytest.fixture
+def scan(run):
+    """The command to scan → the JSON of the scan."""
+
+    def scan_command(*command, code=0):
+        done = run("scan", "--json", "--top", "50", "--", *command)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+    return scan_command
+
+
+@pytest.fixture
+def record(home, tmp_path):
+    """Arguments of Python → (the finished process, its recordings), without ranking or storing anything."""
+    count = iter(range(100))
+
+    def record_command(*arguments, children=False):
+        folder = tmp_path / f"recordings{next(count)}"
+        folder.mkdir()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{START}:{os.environ['PYTHONPATH']}",
+            "KERNEL_ASSISTANT_SCAN": str(folder),
+            "KERNEL_ASSISTANT_SCAN_CHILDREN": "1" if children else "",
+        }
+        command = [sys.executable, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        files = sorted(folder.glob("*/recording.json"))
+        return done, [decode(path.read_bytes(), Recording) for path in files]
+
+    return record_command

@@ -1,0 +1,140 @@
+"""The arithmetic of the ranking: floors are bounds, shares add up, Amdahl's figures follow."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_assistant.records.scan import RecordedClass, RecordedConfiguration, RecordedSignature, Recording
+from kernel_assistant.session.ranking import Ceiling, amdahl, rank
+
+
+def signature(**changes):
+    fields = {"text": "(f32[8])", "kind": "k", "output": "f32[8]", "calls": 10, "seconds": 1.0, "training": False}
+    sizes = {"input_bytes": 1 << 20, "output_bytes": 1 << 20, "sample": 0, "exact": True}
+    return RecordedSignature(**{**fields, **sizes, **changes})
+
+
+def configuration(*signatures, **changes):
+    fields = {"folder": "c0v0", "parameter_bytes": 0, "kept": "module", "notes": ()}
+    return RecordedConfiguration(**{**fields, **changes}, signatures=signatures)
+
+
+def recorded(name="Net", share=1.0, **changes):
+    fields = {
+        "qualname": name,
+        "module": "net",
+        "path": "/src/net.py",
+        "installed": False,
+        "calls": 10,
+        "inclusive_seconds": share,
+        "own_seconds": share,
+        "share_seconds": share,
+        "products_seconds": 0.0,
+        "unserved_seconds": {},
+        "callers": {},
+        "container": False,
+        "uncounted": 0,
+        "configurations": (configuration(signature(seconds=share)),),
+    }
+    return RecordedClass(**{"name": name, **fields, **changes})
+
+
+def recording(*classes, wall=10.0, overhead=0.0):
+    return Recording(
+        version=1,
+        pid=1,
+        argv=(),
+        folder="/",
+        main="",
+        python="python",
+        torch="2.13",
+        clock="cpu",
+        device="cpu",
+        wall_seconds=wall,
+        calls_seconds=wall,
+        overhead_seconds=overhead,
+        calls=10,
+        ended="exit",
+        failure="",
+        skipped={},
+        search_path=(),
+        classes=classes,
+    )
+
+
+def test_the_floor_is_the_traffic_and_the_figures_are_amdahls():
+    # 10 calls of 2 MiB at 100 MiB/s take 0.2 s of the 1 s.
+    (row,) = rank(recording(recorded()), Ceiling(bandwidth=100 << 20))
+    assert (row.floor_seconds, row.saved_seconds) == pytest.approx((0.2, 0.8))
+    assert row.speedup_at_floor == pytest.approx(10 / 9.2)
+    assert row.speedup_at_double == pytest.approx(10 / 9.5)
+
+
+def test_traffic_that_may_stay_in_the_cache_is_no_bound():
+    (row,) = rank(recording(recorded()), Ceiling(bandwidth=100 << 20, cache_bytes=2 << 20))
+    assert row.floor_seconds == 0.0 and row.speedup_at_floor == pytest.approx(10 / 9)
+
+
+def test_products_and_a_slower_memory_bound_the_gain():
+    (row,) = rank(recording(recorded(products_seconds=0.9)), Ceiling(bandwidth=100 << 20))
+    assert row.saved_seconds == pytest.approx(0.1)
+    assert row.speedup_at_double == row.speedup_at_floor == pytest.approx(10 / 9.9)
+    (row,) = rank(recording(recorded()), Ceiling(bandwidth=1 << 20))
+    assert (row.floor_seconds, row.saved_seconds, row.speedup_at_floor) == (1.0, 0.0, 1.0)
+
+
+def test_modules_inside_bear_their_part_of_the_traffic():
+    outer = recorded(share_seconds=0.3)
+    (row,) = rank(recording(outer), Ceiling(bandwidth=25 << 20))
+    assert row.floor_seconds == pytest.approx(0.8 - 0.7)
+
+
+def test_a_class_that_calls_itself_is_bounded_once():
+    nested = recorded(configurations=(configuration(signature(seconds=4.0)),))
+    (row,) = rank(recording(nested), Ceiling(bandwidth=100 << 20))
+    assert row.floor_seconds == pytest.approx(0.2 / 4)
+
+
+def test_calls_that_kernels_do_not_serve_save_nothing():
+    (row,) = rank(recording(recorded(unserved_seconds={"gradient": 0.75})), Ceiling())
+    assert row.saved_seconds == pytest.approx(0.25)
+    (row,) = rank(recording(recorded(unserved_seconds={"gradient": 0.75, "autocast": 0.25})), Ceiling())
+    assert row.speedup_at_floor == row.speedup_at_double == 1.0
+
+
+def test_order_containers_and_overhead():
+    rows = rank(
+        recording(recorded("A"), recorded("B", 3.0), recorded("C", 9.0, container=True), overhead=2.0), Ceiling()
+    )
+    assert [row.name for row in rows] == ["B", "A"]
+    assert rows[0].speedup_at_floor == pytest.approx(8 / 5)
+
+
+def test_samples_are_of_one_kind_the_one_with_most_time():
+    signatures = (
+        signature(sample=0, kind="training", training=True, seconds=1.0),
+        signature(sample=1, kind="eval", seconds=0.9),
+        signature(sample=2, kind="eval", seconds=1.5),
+        signature(sample=-1, kind="eval", seconds=9.0),
+    )
+    (row,) = rank(recording(recorded(configurations=(configuration(*signatures),))), Ceiling())
+    assert [sample.number for sample in row.samples] == [2, 1] and not row.training
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"path": ""}, "its source is in no file"),
+        ({"qualname": "make.<locals>.Net"}, "it is nested in a function or a class"),
+        ({"configurations": ()}, "no inputs were kept"),
+        ({"configurations": (configuration(signature(sample=-1)),)}, "no inputs were kept"),
+        ({"configurations": (configuration(signature(), kept="", notes=("too large",)),)}, "too large"),
+    ],
+)
+def test_what_cannot_be_optimized_says_why(changes, problem):
+    (row,) = rank(recording(recorded(**changes)), Ceiling())
+    assert (row.problem, row.folder, row.samples) == (problem, "", ())
+
+
+def test_amdahl():
+    assert amdahl(10.0, 5.0) == 2.0 and amdahl(10.0, 0.0) == 1.0

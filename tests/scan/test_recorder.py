@@ -1,0 +1,191 @@
+"""The recorder inside a program: what it counts and keeps, and that the program does not notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.scan.programs import SCRIPT, class_of, package
+
+ENDINGS = {
+    "raise RuntimeError('midway')": (1, "exit"),
+    "raise KeyboardInterrupt": (-signal.SIGINT, "exit"),
+    "import os; os._exit(5)": (5, "os._exit"),
+    "import sys; sys.exit(3)": (3, "exit"),
+}
+
+
+def test_a_script_prints_what_it_prints_alone_and_is_counted(write, record):
+    path = write("net.py", SCRIPT)
+    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+    done, (recording,) = record(path)
+    assert done.returncode == 0 and done.stdout == alone.stdout
+    net, norm, linear = (class_of(recording, name) for name in ("Net", "Norm", "Linear"))
+    assert (net.calls, norm.calls, linear.calls) == (3, 3, 6)
+    assert net.path == str(path) and net.module == "__main__" and not net.installed
+    assert linear.installed and norm.callers == {"Net": 3}
+    assert recording.ended == "exit" and recording.clock == "cpu" and recording.main == str(path)
+
+
+def test_every_moment_counts_for_one_class(write, record):
+    _, (recording,) = record(write("net.py", SCRIPT))
+    net, norm, linear, gelu = (class_of(recording, name) for name in ("Net", "Norm", "Linear", "GELU"))
+    assert linear.share_seconds == gelu.share_seconds == 0.0
+    assert net.products_seconds == pytest.approx(linear.own_seconds)
+    assert sum(cls.share_seconds for cls in recording.classes) == pytest.approx(net.inclusive_seconds)
+    assert sum(cls.own_seconds for cls in recording.classes) == pytest.approx(net.inclusive_seconds)
+    assert norm.share_seconds == norm.inclusive_seconds > 0
+    assert net.inclusive_seconds <= recording.net_seconds < recording.wall_seconds
+
+
+def test_signatures_tell_sizes_and_keywords(write, record):
+    _, (recording,) = record(write("net.py", SCRIPT))
+    (configuration,) = class_of(recording, "Norm").configurations
+    found = {one.text: one for one in configuration.signatures}
+    assert {text: one.calls for text, one in found.items()} == {
+        "(f32[8, 64], scale: 2.0)": 2,
+        "(f32[16, 64], scale: 2.0)": 1,
+    }
+    small = found["(f32[8, 64], scale: 2.0)"]
+    assert (small.output, small.input_bytes, small.output_bytes) == ("{out: f32[8, 64]}", 8 * 64 * 4, 8 * 64 * 4)
+    assert small.sample >= 0 and small.exact and not small.training and configuration.kept == "module"
+    assert configuration.parameter_bytes == 64 * 4
+
+
+def test_a_package_by_m_keeps_its_exit_code_arguments_and_environment(write, record):
+    package(write)
+    done, (recording,) = record("-m", "pkg", "--steps", "1")
+    assert done.returncode == 7 and done.stdout == "said ['--steps', '1']\n"
+    gate = class_of(recording, "Gate")
+    assert gate.module == "pkg.model"
+    (signature,) = gate.configurations[0].signatures
+    assert signature.text == "(f32[32, 64], extras: {masks: (b1[32, 64], 3)})"
+    assert signature.output == "{out: f32[32, 64], more: (f32[32, 64], None)}"
+
+
+def test_path_and_environment_are_the_programs_own(record):
+    show = "import os, sys, torch; print([os.environ.get(n) for n in sys.argv[1:]], 'start' in ''.join(sys.path))"
+    names = ["KERNEL_ASSISTANT_SCAN", "KERNEL_ASSISTANT_SCAN_CHILDREN", "PYTHONPATH"]
+    done, _ = record("-c", show, *names)
+    assert done.stdout == f"{[None, None, os.environ['PYTHONPATH']]} False\n"
+
+
+def test_the_hidden_sitecustomize_runs(write, record, monkeypatch):
+    path = write("site/sitecustomize.py", "import builtins; builtins.seen = 'mine'\n")
+    monkeypatch.setenv("PYTHONPATH", f"{path.parent}:{os.environ['PYTHONPATH']}")
+    done, _ = record("-c", "import sys; print(seen, sys.modules['sitecustomize'].__file__)")
+    assert done.stdout == f"mine {path}\n"
+
+
+@pytest.mark.parametrize(("ending", "wanted"), ENDINGS.items())
+def test_whatever_ends_the_program_leaves_what_was_recorded(write, record, ending, wanted):
+    code, how = wanted
+    path = write("net.py", SCRIPT + f"    net(torch.zeros(4, 64))\n    {ending}\n")
+    done, (recording,) = record(path)
+    assert (done.returncode, recording.ended) == (code, how)
+    assert class_of(recording, "Net").calls == 4
+
+
+def test_a_call_that_raises_is_counted(write, record):
+    text = SCRIPT.replace("for rows in (8, 8, 16):", "for rows in (8, -1):")
+    done, (recording,) = record(write("net.py", text))
+    assert done.returncode == 1 and "negative dimension" in done.stderr
+    failing = SCRIPT.replace("self.eps = eps\n", "self.eps = eps\n        self.left = 2\n").replace(
+        "        y = x * torch", "        self.left -= 1\n        assert self.left\n        y = x * torch"
+    )
+    done, (recording,) = record(write("net.py", failing))
+    assert done.returncode == 1 and "AssertionError" in done.stderr
+    assert class_of(recording, "Net").calls == class_of(recording, "Norm").calls == 2
+
+
+def test_gradients_autocast_and_modes_are_told_apart(write, record):
+    text = SCRIPT + (
+        "    net(torch.randn(8, 64))\n"
+        "    net.train()\n"
+        "    with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):\n"
+        "        net(torch.randn(8, 64))\n"
+    )
+    _, (recording,) = record(write("net.py", text))
+    norm = class_of(recording, "Norm")
+    assert set(norm.unserved_seconds) == {"gradient", "autocast"}
+    assert {one.training for one in norm.configurations[0].signatures} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("call", "reason", "calls"),
+    [
+        ("torch.compile(net, backend='eager', fullgraph=True)(x)", "torch.compile", 4),
+        ("net.compile(backend='eager'); net(x)", "torch.compile", 3),
+        # To check the trace, the module runs once as it is.
+        ("torch.jit.trace(net, x)(x)", "torch.jit", 5),
+        ("torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))(x)", "torch.fx", 4),
+        ("torch.func.vmap(net)(x)", "functional transform", 4),
+    ],
+)
+def test_what_is_not_eager_is_passed_by_with_a_note(write, record, call, reason, calls):
+    text = SCRIPT + f"    x = torch.randn(8, 64)\n    with torch.no_grad():\n        {call}\n        net(x)\n"
+    done, (recording,) = record(write("net.py", text))
+    assert done.returncode == 0, done.stderr
+    assert recording.skipped[reason] >= 1 and not recording.failure
+    assert class_of(recording, "Net").calls == calls
+
+
+def test_torch_compile_makes_the_graphs_that_it_makes_alone(write, record):
+    text = SCRIPT.replace("net = Net().eval()", "net = torch.compile(Net().eval(), backend=backend)").replace(
+        '    print(f"', '    print(graphs)\n    print(f"'
+    )
+    text = text.replace(
+        'if __name__ == "__main__":',
+        "graphs = []\n\n\ndef backend(graph, inputs):\n    graphs.append(str(graph.code))\n    return graph\n\n\n"
+        'if __name__ == "__main__":',
+    )
+    path = write("net.py", text)
+    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+    done, _ = record(path)
+    assert done.stdout == alone.stdout and "rsqrt" in alone.stdout
+
+
+def test_an_export_and_a_dispatch_mode_go_undisturbed(write, record):
+    text = SCRIPT + (
+        "    from torch.utils.flop_counter import FlopCounterMode\n"
+        "    with FlopCounterMode(display=False) as counter, torch.no_grad():\n"
+        "        net(torch.randn(8, 64))\n"
+        "    program = torch.export.export(net, (torch.randn(8, 64),))\n"
+        "    print(counter.get_total_flops(), len(program.graph.nodes))\n"
+    )
+    path = write("net.py", text)
+    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+    done, (recording,) = record(path)
+    assert done.stdout == alone.stdout
+    assert "dispatch mode" in recording.skipped
+
+
+def test_forked_and_started_children_are_not_part_of_it_unless_asked_for(write, record):
+    path = write(
+        "net.py",
+        # A forked process must not use the threads of its parent, which it has not got.
+        SCRIPT.replace("torch.manual_seed(3)", "torch.set_num_threads(1)") + "    import os, subprocess, sys\n"
+        "    if os.fork() == 0:\n        net(torch.zeros(1, 64))\n        os._exit(0)\n    os.wait()\n"
+        "    subprocess.run([sys.executable, 'child.py'], check=True)\n",
+    )
+    write("child.py", SCRIPT)
+    _, recordings = record(path)
+    assert [class_of(one, "Net").calls for one in recordings] == [3]
+    _, recordings = record(path, children=True)
+    assert [class_of(one, "Net").calls for one in recordings] == [3, 3]
+
+
+def test_large_inputs_are_described_and_views_kept_without_their_storage(write, record):
+    path = write(
+        "big.py",
+        "import torch\n\n\nclass Add(torch.nn.Module):\n    def forward(self, x, y):\n        return x + y\n\n\n"
+        "big = torch.rand(6_000_000)\nAdd()(big, big[:1])\nAdd()(big[:2], big[2:4])\n",
+    )
+    _, (recording,) = record(path)
+    first, second = class_of(recording, "Add").configurations[0].signatures
+    assert first.sample >= 0 and not first.exact and second.exact
+    folder = next(path.parent.parent.glob("recordings*/*/c0v0"))
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 20_000

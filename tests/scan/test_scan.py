@@ -1,0 +1,164 @@
+"""`kernel-assistant scan` from the command to tasks that open, and what it says where there is nothing to scan."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import InputSource, to_builtins
+from kernel_assistant.session.prepare import prepare, prepare_scanned
+from kernel_assistant.worker.open_task import open_task
+from tests.scan.programs import SCRIPT, package
+
+ENCODER = """
+import torch
+
+torch.manual_seed(0)
+net = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2).eval()
+with torch.no_grad():
+    for _ in range(2):
+        net(torch.randn(2, 8, 32))
+"""
+
+
+def opened(task):
+    return open_task(to_builtins(task), "cpu")
+
+
+def test_a_script_is_ranked_and_its_class_opens_from_the_recording(write, run, scan, settings):
+    path = write("net.py", SCRIPT)
+    found = scan(sys.executable, "net.py")
+    rows = {row["name"]: row for row in found["classes"]}
+    assert set(rows) == {"Net", "Norm"}
+    assert (rows["Norm"]["path"], rows["Norm"]["line"], rows["Norm"]["calls"]) == (str(path), 6, 3)
+    assert sum(row["share_seconds"] for row in rows.values()) == pytest.approx(found["modules_seconds"])
+    assert found["exit_code"] == 0 and found["comparison"] is None and found["bandwidth"] == 1e10
+    for row in rows.values():
+        assert 1 <= row["speedup_at_double"] <= row["speedup_at_floor"]
+
+    task, options = prepare(f"{path}:Norm", settings)
+    assert task.source is InputSource.recorded and options.python == sys.executable and not task.installed
+    assert [workload.args for workload in task.workloads] == ["recorded(0)[0]", "recorded(1)[0]"]
+    model = opened(task)
+    assert model.model.eps == 1e-5 and model.dims == {"B": 8}
+    assert [dims["B"] for dims in model.workload_dims] == [8, 16]
+    args, kwargs = model.inputs(0, 42)
+    assert kwargs == {"scale": 2.0} and args[0].abs().max() > 0
+
+
+def test_a_package_with_configs_nested_inputs_ties_and_buffers_opens(write, scan, settings):
+    package(write)
+    found = scan(sys.executable, "-m", "pkg", code=7)
+    assert found["exit_code"] == 7
+    gate = opened(prepare_scanned("last:Gate", settings)[0])
+    assert gate.model.config.width == 64 and "shift" in dict(gate.model.named_buffers())
+    assert gate.facts["result"] == {"dict": {"out": {"output": 0}, "more": {"tuple": [{"output": 1}, {"value": None}]}}}
+    args, kwargs = gate.inputs(0, 1)
+    assert kwargs["extras"]["masks"][0].dtype == torch.bool and kwargs["extras"]["masks"][1] == 3
+    whole = opened(prepare_scanned(f"{found['id']}:pkg.model.Model", settings)[0])
+    assert whole.model.encode.weight is whole.model.decode.weight
+
+
+def test_a_class_of_an_installed_package_is_itself(write, scan, settings):
+    scan(sys.executable, write("encode.py", ENCODER))
+    task, _ = prepare_scanned("last:TransformerEncoderLayer", settings)
+    assert task.installed and task.module_name == "torch.nn.modules.transformer"
+    assert type(opened(task).model) is torch.nn.TransformerEncoderLayer
+
+
+def test_a_module_that_does_not_pickle_is_built_from_its_arguments(write, scan, settings):
+    text = (
+        SCRIPT.replace("self.eps = eps\n", "self.eps = eps\n        self.hook = lambda: None\n")
+        .replace("Net().eval()", "Net().eval().double()")
+        .replace("torch.randn(rows, 64)", "torch.randn(rows, 64).double()")
+    )
+    found = scan(sys.executable, write("net.py", text))
+    model = opened(prepare_scanned("last:Norm", settings)[0]).model
+    assert (model.eps, model.weight.shape, model.weight.dtype) == (1e-5, (64,), torch.float64)
+    (whole,) = [row for row in found["classes"] if row["name"] == "Net"]
+    assert whole["folder"]
+
+
+def test_pytest_is_a_program_too(write, scan, settings):
+    write("net.py", SCRIPT)
+    write(
+        "test_net.py",
+        "import torch\nfrom net import Norm\n\n\ndef test_norm():\n"
+        "    assert Norm(8).eval()(torch.ones(4, 8), torch.ones(4, 8))[0].shape == (4, 8)\n",
+    )
+    found = scan(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_net.py")
+    assert [(row["name"], row["module"]) for row in found["classes"]] == [("Norm", "net")]
+    assert list(found["classes"][0]["unserved_seconds"]) == ["gradient"]
+    assert found["classes"][0]["speedup_at_floor"] == pytest.approx(1.0)
+    assert opened(prepare_scanned("last:Norm", settings)[0]).facts["result"]["tuple"]
+
+
+def test_ctrl_c_ends_the_program_and_leaves_its_scan(write, scan):
+    text = (
+        SCRIPT + "    import os, signal\n    os.kill(os.getpid(), signal.SIGINT)\n    import time\n    time.sleep(60)\n"
+    )
+    found = scan(sys.executable, write("net.py", text), code=130)
+    assert {row["name"]: row["calls"] for row in found["classes"]} == {"Net": 3, "Norm": 3}
+
+
+def test_the_table_for_people(write, run):
+    write("net.py", SCRIPT)
+    done = run("scan", "--top", "1", "--repeat", "2", "--", sys.executable, "net.py")
+    assert done.returncode == 0, done.stderr
+    printed, table = done.stdout.split("\nscan 1: ")
+    assert len(printed.splitlines()) == 2
+    assert "≤ " in table and "and 1 more (--top 2)" in table
+    assert "next: kernel-assistant optimize --scan 1:" in table
+
+
+@pytest.mark.parametrize(
+    ("command", "cause"),
+    [
+        (("no-such-program",), "no-such-program is not a command"),
+        (("true",), "the command started no Python that could be recorded"),
+        ((sys.executable, "-I", "-c", "import torch"), "the command started no Python that could be recorded"),
+        ((sys.executable, "-c", "pass"), "the program did not import torch"),
+        ((sys.executable, "-c", "import torch"), "the program called no nn.Module that could be recorded"),
+    ],
+)
+def test_nothing_to_scan_is_said_in_one_line(run, settings, command, cause):
+    done = run("scan", "--", *command)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-2] == f"error: {cause}" and done.stderr.splitlines()[-1].startswith("next: ")
+    assert not list((settings.state_dir / "scans").iterdir())
+
+
+def test_unknown_scans_and_classes(write, scan, run, settings):
+    scan(sys.executable, write("net.py", SCRIPT))
+    for spec, cause in [("9:Net", "no scan '9'"), ("last:Nat", "scan 1 saw no class Nat"), ("1", "'1' names no class")]:
+        with pytest.raises(UsageError, match=cause):
+            prepare_scanned(spec, settings)
+    assert run("optimize", "net.py", "--scan", "1:Net").returncode == 2
+    assert run("optimize").returncode == 2
+
+
+def test_declared_inputs_win_unless_recorded_ones_are_asked_for(write, scan, settings):
+    path = write("net.py", SCRIPT)
+    scan(sys.executable, path)
+    path.write_text(
+        SCRIPT.replace("class Norm", "# kernel-assistant: inputs=(torch.ones(2, 64),) init=(64,)\nclass Norm")
+    )
+    assert prepare(f"{path}:Norm", settings)[0].source is InputSource.comment
+    assert prepare(f"{path}:Norm", settings, inputs="recorded")[0].source is InputSource.recorded
+    with pytest.raises(UsageError, match="no inputs are declared for Net"):
+        prepare(f"{path}:Net", settings, inputs="declared")
+    with pytest.raises(UsageError, match="no scan kept inputs"):
+        prepare(f"{path}:Nothing", settings, inputs="recorded")
+
+
+def test_a_class_without_inputs_is_refused_with_a_draft(write, run):
+    path = write("net.py", SCRIPT)
+    done = run("optimize", f"{path}:Norm")
+    assert done.returncode == 2
+    assert "def get_init_inputs():\n    return [64, 1e-05]" in done.stderr
+    assert "def get_inputs():\n    return [torch.randn(8, 128, 64)]" in done.stderr
+    assert done.stderr.splitlines()[-2].endswith("no inputs are declared for Norm")
+    assert not done.stdout
