@@ -14,6 +14,8 @@ from kernel_assistant.apply import Options, apply_result, export_model_new, undo
 MakeResult = Callable[..., Path]
 Python = Callable[..., str]
 
+ROOT = Path(__file__).resolve().parents[2]
+
 START = """
 import sys, warnings
 warnings.simplefilter("error", RuntimeWarning)
@@ -425,3 +427,40 @@ with torch.no_grad():
         print(error)
 """
     assert "dtype" in python(code, path.parent)
+
+
+def test_the_binary_for_each_compute_capability(tmp_path: Path, python: Python) -> None:
+    """Exact capability first, then a lower minor version of the same major one; nothing else is ever loaded."""
+    for name in ("sm_80", "sm_89", "sm_90", "sm_90a"):
+        (tmp_path / f"kernels.{name}.cubin").write_bytes(b"")
+    for name in ("x86-64", "x86-64.0a1b2c3d"):
+        (tmp_path / f"kernels.{name}.so").write_bytes(b"")
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import torch
+from kernel_assistant.worker.applied.binaries import Binaries, NoBinary, processor_flags
+torch.cuda.get_device_name = lambda device: "a GPU"
+def pick(capability):
+    torch.cuda.get_device_capability = lambda device: capability
+    try:
+        return Binaries(".", "cuda", []).pick(torch.device("cuda", 0))
+    except NoBinary as error:
+        return str(error)
+for capability in ((8, 0), (8, 6), (8, 9), (9, 0), (7, 5), (10, 0), (12, 0)):
+    print(capability, pick(capability))
+mine = sorted(processor_flags())[:2]
+flags = {{"kernels.x86-64.0a1b2c3d.so": mine}}
+cpu = torch.device("cpu")
+print(Binaries(".", "cpu", ["of another machine"], flags).pick(cpu))
+print(Binaries(".", "cpu", []).pick(cpu).startswith("kernels.x86-64"))
+"""
+    lines = python(code, tmp_path).splitlines()
+    assert lines[:3] == [
+        "(8, 0) kernels.sm_80.cubin",
+        "(8, 6) kernels.sm_80.cubin",
+        "(8, 9) kernels.sm_89.cubin",
+    ]
+    assert lines[3] in ("(9, 0) kernels.sm_90.cubin", "(9, 0) kernels.sm_90a.cubin")
+    assert all("no binary for sm_" in line and "only for sm_80, sm_89, sm_90" in line for line in lines[4:7])
+    assert lines[7:] == ["kernels.x86-64.0a1b2c3d.so", "True"]

@@ -1,0 +1,91 @@
+"""Binaries for every shipped architecture: really compiled by nvcc in the sandbox, run nowhere."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.environment.ship import LEFT_OUT, ship
+from kernel_assistant.errors import MissingError
+from kernel_assistant.records import BufferSpec, Candidate, Launch, Plan
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.targets import cuda
+from kernel_assistant.targets.base import DeviceFacts
+
+pytestmark = pytest.mark.slow
+
+PLAIN = """#include "plan.h"
+extern "C" __global__ void twice(const __grid_constant__ twice_args a) {
+  extern __shared__ float row[];
+  int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+  if (i < a.n) { row[threadIdx.x] = a.x[i]; a.y[i] = 2.0f * row[threadIdx.x]; }
+}
+"""
+H200 = DeviceFacts(target="cuda", name="NVIDIA H200", arch="sm_90")
+
+
+@pytest.fixture(autouse=True)
+def nvcc():
+    try:
+        return cuda.compiler()
+    except MissingError:
+        pytest.skip("needs nvcc")
+
+
+def candidate(source: str = PLAIN, shared: str = "1024") -> Candidate:
+    row = BufferSpec(name="x", dtype="f32", shape=("N",))
+    plan = Plan(
+        target="cuda",
+        dims=("N",),
+        inputs=(row,),
+        outputs=(BufferSpec(name="y", dtype="f32", shape=("N",)),),
+        launches=(
+            Launch(
+                symbol="twice",
+                args=(("x", "x"), ("y", "y"), ("n", "N")),
+                grid=("cdiv(N, 256)", "1", "1"),
+                block=("256", "1", "1"),
+                shared=shared,
+            ),
+        ),
+    )
+    return Candidate(plan=plan, sources={"twice.cu": source})
+
+
+def shipped(one: Candidate, cache: Path, device: DeviceFacts = H200):
+    return ship(one, device, {"N": 1000}, sandbox=choose("auto"), cache_dir=cache, cancel=threading.Event())
+
+
+def test_every_architecture_but_the_device_s_own_is_built(tmp_path):
+    found = shipped(candidate(), tmp_path)
+    assert sorted(found.binaries) == ["kernels.sm_80.cubin", "kernels.sm_89.cubin"] and found.left_out == {}
+    assert LEFT_OUT not in found.files()
+    assert all(content.startswith(b"\x7fELF") for content in found.binaries.values())
+    assert found.binaries["kernels.sm_80.cubin"] != found.binaries["kernels.sm_89.cubin"]
+
+
+def test_clusters_are_left_out_before_9_0(tmp_path):
+    clustered = PLAIN.replace("__global__ void", "__global__ void __cluster_dims__(2, 1, 1)")
+    found = shipped(candidate(clustered), tmp_path)
+    assert found.binaries == {} and sorted(found.left_out) == ["sm_80", "sm_89"]
+    assert all("does not compile" in why for why in found.left_out.values())
+    assert json.loads(found.files()[LEFT_OUT]) == found.left_out
+
+
+def test_shared_memory_counts_at_the_declared_sizes(tmp_path):
+    found = shipped(candidate(shared="N*128"), tmp_path)
+    assert sorted(found.binaries) == ["kernels.sm_80.cubin"]
+    assert found.left_out == {"sm_89": "twice needs 128000 bytes of shared memory in a block, sm_89 has 101376"}
+
+
+def test_another_device_gets_its_own_and_all_three(tmp_path):
+    ampere = DeviceFacts(target="cuda", name="NVIDIA A10", arch="sm_86")
+    assert len(shipped(candidate(), tmp_path, ampere).binaries) == 3
+
+
+def test_limits_are_those_of_the_programming_guide():
+    found = {arch: cuda.shared_bytes_per_block(arch) >> 10 for arch in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")}
+    assert found == {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_120": 99}
