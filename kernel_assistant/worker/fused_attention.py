@@ -19,12 +19,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from .operators import is_identity, is_random
+from .constant_nodes import constant
+from .operators import is_identity
 
 #: At or below this a filled or added value leaves nothing of a probability.
 DROPPED = -1e4
-#: A constant mask is looked at up to this many elements.
-MOST_MASK = 1 << 26
 
 _aten = torch.ops.aten
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -67,6 +66,8 @@ def fuse(program: ExportedProgram, path: str) -> Fused | None:
     for node in list(module.graph.nodes):
         if node.op == "call_module" or _name(node) == "_assert_tensor_metadata.default":
             module.graph.erase_node(node)  # torch.export's own checks, which the original does not make
+        elif _name(node) == "einsum.default":
+            _einsum_as_product(module.graph, node)
     places = list(find(module.graph))
     if not places:
         return None
@@ -89,6 +90,29 @@ def find(graph: Graph) -> Iterator[Attention]:
         scores, v = _scores(softmax.args[0]), node.args[1]
         if scores is not None and _fits(scores, v):
             yield Attention(scores, v, softmax, node)
+
+
+def _einsum_as_product(graph: Graph, node: Node) -> None:
+    """`b h i d, b h j d -> b h i j` and `b h i j, b h j d -> b h i d` become matmul; others stay."""
+    match = re.fullmatch(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)", str(node.args[0]).replace(" ", ""))
+    operands: Any = node.args[1]
+    if match is None:
+        return
+    left, right, out = match.groups()
+    lead, (one, other) = left[:-2], operands
+    if any(len(set(sizes)) < max(2, len(sizes)) for sizes in (left, right, out)):
+        return
+    with graph.inserting_before(node):
+        if right == lead + out[-1] + left[-1] and out == left[:-1] + out[-1]:
+            value = other.meta["val"].transpose(-2, -1)
+            other = graph.call_function(_aten.transpose.int, (other, -2, -1))
+            other.meta["val"] = value
+        elif right != lead + left[-1] + out[-1] or out != left[:-1] + out[-1]:
+            return
+        product = graph.call_function(_aten.matmul.default, (one, other))
+    product.meta = dict(node.meta)
+    node.replace_all_uses_with(product)
+    graph.erase_node(node)
 
 
 def _scores(node: Any) -> Scores | None:
@@ -210,7 +234,7 @@ def _is_causal(module: GraphModule, scores: Scores) -> bool:
     if len(scores.masks) != 1:
         return False
     kind, node = scores.masks[0]
-    value = _constant(module, node, {})
+    value = constant(module, node, {})
     if value is None or value.dim() < 2 or value.shape[-1] != value.shape[-2] or value.numel() != value.shape[-1] ** 2:
         return False
     square = value.reshape(value.shape[-2:])
@@ -221,34 +245,6 @@ def _is_causal(module: GraphModule, scores: Scores) -> bool:
     else:
         kept = square.bool() if kind == "keep" else ~square.bool()
     return torch.equal(kept, torch.ones_like(kept).tril())
-
-
-def _constant(module: GraphModule, node: Any, seen: dict[Node, Any]) -> Any:
-    """What a node gives if it depends on parameters, buffers and numbers only, else None."""
-    if not isinstance(node, Node):
-        return node
-    if node not in seen:
-        seen[node] = _evaluate(module, node, seen)
-    return seen[node]
-
-
-def _evaluate(module: GraphModule, node: Node, seen: dict[Node, Any]) -> Any:
-    if node.op == "get_attr":
-        value: Any = module
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
-        return value
-    if node.op != "call_function" or is_random(node):
-        return None
-    shape = node.meta["val"].shape if isinstance(node.meta.get("val"), torch.Tensor) else ()
-    if not all(isinstance(size, int) for size in shape) or math.prod(shape) > MOST_MASK:
-        return None
-    values = {source: _constant(module, source, seen) for source in node.all_input_nodes}
-    if any(value is None for value in values.values()):
-        return None
-    args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda source: values[source])
-    with torch.no_grad():
-        return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
 def _is_product(node: Node) -> bool:

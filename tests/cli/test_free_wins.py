@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kernel_assistant.cli.free_wins import conclusion, free_wins_table
+from kernel_assistant.cli.free_wins import conclusion, free_wins_table, line
 from kernel_assistant.cli.report import report
 from kernel_assistant.records import Best, FreeWin, JobOutcome, OptimizeResult, decode
 
@@ -110,6 +110,13 @@ def test_the_kernel_is_set_beside_the_best(wins: tuple[FreeWin, ...], kernel: fl
     lines = conclusion(result(*wins, kernel=kernel))
     assert len(lines) == len(words)
     assert all(word in line for word, line in zip(words, lines, strict=True))
+
+
+def test_each_has_a_line_while_the_job_runs() -> None:
+    assert line(win("channels_last", 1.2)) == "channels last 1.20× compile"
+    assert line(win("compile", 1.2)) == "compile 2.40× eager"
+    assert line(win("tf32", 2.0, passes=False)) == "tf32 2.00× compile, changes results"
+    assert line(FreeWin(name="max_autotune", write="x", note="not measured: no time")).endswith("not measured: no time")
 
 
 @pytest.mark.slow

@@ -87,6 +87,11 @@ def in_float(self: Net, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax((q @ k.mT * 0.5).float(), -1).to(q.dtype) @ v
 
 
+def einsum(self: Net, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = torch.softmax(torch.einsum("b h i d, b h j d -> b h i j", q, k) * 0.5, dim=-1)
+    return torch.einsum("bhij,bhjd->bhid", weights, v)
+
+
 FOUR, MASK = (B, H, T, D), torch.linspace(-3, 3, B * T * T).reshape(B, 1, T, T)
 
 
@@ -103,6 +108,7 @@ FOUR, MASK = (B, H, T, D), torch.linspace(-3, 3, B * T * T).reshape(B, 1, T, T)
         (both, (*qkv(*FOUR), MASK), "(q, k, v, attn_mask=mask)"),
         (added, (*qkv(*FOUR), MASK[0, 0, 0]), "(q, k, v, attn_mask=mask)"),
         (in_float, qkv(*FOUR, dtype=torch.bfloat16), "(q, k, v)"),
+        (einsum, qkv(*FOUR), "(q, k, v)"),
         (scaled, qkv(B, T, D), "(q, k, v)"),
         (causal_added, qkv(B, T, D), "(q, k, v, is_causal=True)"),
         (added, (*qkv(B, T, D), MASK[:, 0]), "(q, k, v, attn_mask=mask)"),
@@ -150,12 +156,32 @@ def shared_keys(self: Net, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(q @ k[:, :1].mT, -1) @ v
 
 
+def heads_behind(self: Net, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = torch.softmax(torch.einsum("bqhd,bkhd->bhqk", q, k), -1)
+    return torch.einsum("bhqk,bkhd->bqhd", weights, v)
+
+
+def diagonal(self: Net, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = torch.softmax(q @ k.mT, -1)
+    return torch.einsum("bhii,bhij->bhij", weights, v)
+
+
 def not_normalised(self: Net, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.sigmoid(q @ k.mT) @ v
 
 
 @pytest.mark.parametrize(
-    "forward", [read_twice, other_dimension, scaled_after_the_mask, small_fill, shared_keys, not_normalised]
+    "forward",
+    [
+        read_twice,
+        other_dimension,
+        scaled_after_the_mask,
+        small_fill,
+        shared_keys,
+        heads_behind,
+        diagonal,
+        not_normalised,
+    ],
 )
 def test_what_is_not_the_pattern_is_left_alone(forward: Forward) -> None:
     args = (*qkv(*FOUR), MASK) if forward is scaled_after_the_mask else qkv(*FOUR)
