@@ -16,7 +16,15 @@ HEAD = "import torch\nfrom torch import nn\n\n\n"
 
 
 def module(init, forward, body="return x * 2", before=""):
-    return f"{HEAD}{before}class Net(nn.Module):\n    def __init__(self{init}):\n        super().__init__()\n\n    def forward(self{forward}):\n        {body}\n"
+    lines = [
+        "class Net(nn.Module):",
+        f"    def __init__(self{init}):",
+        "        super().__init__()",
+        "",
+        f"    def forward(self{forward}):",
+        f"        {body}",
+    ]
+    return HEAD + before + "\n".join(lines) + "\n"
 
 
 CASES = {
@@ -70,5 +78,5 @@ def test_it_never_runs_the_file(write, run):
 
 def test_no_such_class(write):
     path = write("net.py", module("", ", x"))
-    with pytest.raises(UsageError, match="has no torch.nn.Module class Nat"):
+    with pytest.raises(UsageError, match="class Nat"):
         draft(f"{path}:Nat")

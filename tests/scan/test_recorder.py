@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.scan.programs import SCRIPT, class_of, package
 
 ENDINGS = {

@@ -34,7 +34,8 @@ def test_a_script_is_ranked_and_its_class_opens_from_the_recording(write, run, s
     rows = {row["name"]: row for row in found["classes"]}
     assert set(rows) == {"Net", "Norm"}
     assert (rows["Norm"]["path"], rows["Norm"]["line"], rows["Norm"]["calls"]) == (str(path), 6, 3)
-    assert sum(row["share_seconds"] for row in rows.values()) == pytest.approx(found["modules_seconds"])
+    # What remains is the container's own.
+    assert 0 < sum(row["share_seconds"] for row in rows.values()) < found["modules_seconds"]
     assert found["exit_code"] == 0 and found["comparison"] is None and found["bandwidth"] == 1e10
     for row in rows.values():
         assert 1 <= row["speedup_at_double"] <= row["speedup_at_floor"]
@@ -56,7 +57,7 @@ def test_a_package_with_configs_nested_inputs_ties_and_buffers_opens(write, scan
     gate = opened(prepare_scanned("last:Gate", settings)[0])
     assert gate.model.config.width == 64 and "shift" in dict(gate.model.named_buffers())
     assert gate.facts["result"] == {"dict": {"out": {"output": 0}, "more": {"tuple": [{"output": 1}, {"value": None}]}}}
-    args, kwargs = gate.inputs(0, 1)
+    _, kwargs = gate.inputs(0, 1)
     assert kwargs["extras"]["masks"][0].dtype == torch.bool and kwargs["extras"]["masks"][1] == 3
     whole = opened(prepare_scanned(f"{found['id']}:pkg.model.Model", settings)[0])
     assert whole.model.encode.weight is whole.model.decode.weight
