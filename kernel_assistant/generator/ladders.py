@@ -46,6 +46,7 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
         "scan/rows": {"block": (64, 128, 256, 512, 1024), "items": (1, 2, 4, 8), "vec": (1, 2, 4, 8), "hint": _NT},
         "scan/cols": {"block": (32, 64, 128, 256), "unroll": (4, 8, 16, 32), "hint": _NT},
         "window/direct": {"rows": (1, 2, 4, 8, 16), "block": (64, 128, 256, 512)},
+        "window/shared": {"rows": (1, 2, 4, 8, 16), "block": (64, 128, 256, 512), "unroll": (1, 2, 4)},
     },
 }
 

@@ -32,6 +32,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "scan/rows": {"block": 256, "hint": 0, "items": 4, "vec": 4},
         "scan/cols": {"block": 128, "hint": 0, "unroll": 8},
         "window/direct": {"block": 256, "rows": 1},
+        "window/shared": {"block": 128, "rows": 1, "unroll": 1},
         "parts": {},
         "library": {},
     },

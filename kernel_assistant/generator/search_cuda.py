@@ -16,7 +16,11 @@ def initial_cuda(shape: Shape, device: DeviceFacts) -> list[Schedule]:
         return _pointwise(shape)
     if shape.family == "window":
         pairs = ((256, 1), (256, 4), (128, 8), (256, 2), (128, 4), (512, 1), (128, 1))
-        return [make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs]
+        staged = ((64, 1, 1), (128, 1, 2), (128, 4, 1), (128, 8, 2), (256, 1, 1))
+        return [
+            *(make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs),
+            *(make("cuda", "window/shared", block=block, rows=rows, unroll=unroll) for block, rows, unroll in staged),
+        ]
     if shape.family == "rows":
         return _rows(shape, device)
     if shape.family == "cols":

@@ -69,7 +69,7 @@ def test_what_is_not_written_says_why(function: object, reason: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize("name", ["embedding", "wide rows", "columns", "pairs", "one_hot scaled"])
+@pytest.mark.parametrize("name", ["embedding", "wide rows", "some columns", "pairs", "one_hot scaled"])
 def test_cuda_compiles(name: str, tmp_path: Path) -> None:
     model, args = GATHERS[name]
     graph = export(model, *args)

@@ -111,7 +111,12 @@ def test_what_is_not_written_says_why(function: object, reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [("max 1d dilated", "window/direct rows=2"), ("max 2d", "window/direct block=100"), ("max 2d", "pointwise")],
+    [
+        ("max 1d dilated", "window/direct rows=2"),
+        ("max 2d", "window/direct block=100"),
+        ("max 2d", "pointwise"),
+        ("down columns", "window/shared"),
+    ],
 )
 def test_schedules_that_do_not_fit_are_refused(name: str, line: str) -> None:
     with pytest.raises(Unsupported):
@@ -129,10 +134,15 @@ def test_schedules_that_do_not_fit_are_refused(name: str, line: str) -> None:
         ("average 2d long", "window/direct block=64"),
         ("mixed", "window/direct rows=4"),
         ("fused", "window/direct rows=2"),
-        ("columns", "window/direct rows=4"),
+        ("down columns", "window/direct rows=4"),
         ("of padded", "window/direct"),
         ("bf16", "window/direct rows=2"),
         ("max of integers", "window/direct"),
+        ("average 2d wide", "window/shared unroll=2 block=64"),
+        ("max 1d dilated", "window/shared"),
+        ("mixed", "window/shared rows=2"),
+        ("fused", "window/shared rows=2 unroll=2"),
+        ("average 3d", "window/shared rows=4 unroll=2"),
     ],
 )
 def test_cuda_forms_compile(name: str, line: str, tmp_path: Path) -> None:

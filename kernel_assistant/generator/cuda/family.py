@@ -9,7 +9,8 @@ from kernel_assistant.generator.cuda.rows import emit_rows
 from kernel_assistant.generator.cuda.scan import emit_scan_cols, emit_scan_rows
 from kernel_assistant.generator.cuda.split import Emitted, emit_split_cols, emit_split_rows
 from kernel_assistant.generator.cuda.transpose import emit_transpose
-from kernel_assistant.generator.cuda.window import emit_window
+from kernel_assistant.generator.cuda.window import emit_direct
+from kernel_assistant.generator.cuda.window_shared import emit_shared
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.schedule import Schedule
@@ -25,7 +26,8 @@ SINGLE = {
     "cols/stream": emit_cols,
     "scan/rows": emit_scan_rows,
     "scan/cols": emit_scan_cols,
-    "window/direct": emit_window,
+    "window/direct": emit_direct,
+    "window/shared": emit_shared,
 }
 SEVERAL = {"rows/split": emit_split_rows, "cols/split": emit_split_cols}
 

@@ -23,7 +23,7 @@ UNROLLED_ROW = 32
 MOST_BAND = 64
 
 
-def emit_window(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
+def emit_direct(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     return Direct(nest, schedule).write()
 
 
@@ -77,16 +77,16 @@ class Direct:
         band = next((span for span in part.spans if self.row is not None and span.out is self.row), None)
         for place, span in enumerate(part.spans):
             if span is not band:
-                self._loop(part, f"p{number}_{place}", span, unrolled)
+                self.loop(part, f"p{number}_{place}", span, unrolled)
         if band is not None:
             self._band(f"p{number}_{part.spans.index(band)}", band, unrolled)
         unit.add(f"{part.window.ctype} x = {neutral_text(part)};")
         self._read(part, unrolled)
-        self._join(part, band)
+        self.join(part, band)
         for _ in part.spans:
             unit.close()
 
-    def _loop(self, part: Part, at: str, span: Span, unrolled: bool) -> None:
+    def loop(self, part: Part, at: str, span: Span, unrolled: bool) -> None:
         """Positions along a dimension whose output this thread has one of."""
         unit = self.unit
         if unrolled:
@@ -107,10 +107,7 @@ class Direct:
 
     def _band(self, at: str, span: Span, unrolled: bool) -> None:
         """All rows of the input that the outputs of this thread look at, each once."""
-        unit, used = self.unit, 0
-        for t in range(self.rows):
-            for k in range(span.size):
-                used |= 1 << (t * span.stride + k * span.dilation)
+        unit, used = self.unit, used_rows(span, self.rows)
         if used.bit_length() > MOST_BAND:
             raise Unsupported(f"{self.rows} rows of outputs look at {used.bit_length()} rows of the input")
         if unrolled:
@@ -134,14 +131,14 @@ class Direct:
         if exists:
             unit.add(f"const bool in = {' && '.join(exists)};")
         inner = self.body.inner()
-        inner.write(part.body, self._guarded(part, "in" if exists else ""))
+        inner.write(part.body, self.guarded(part, "in" if exists else ""))
         value = inner.name(part.window.arg)
         value = f"(in ? {value} : {neutral_text(part)})" if exists else value
         unit.add(f"x = {JOIN[part.window.kind].format('x', value)};")
         if last is not None:
             unit.close()
 
-    def _guarded(self, part: Part, inside: str) -> dict[int, str]:
+    def guarded(self, part: Part, inside: str) -> dict[int, str]:
         """Text of every load, which reads nothing where the position does not exist."""
         found = {}
         for access in dict.fromkeys(self.nest.loads.values()):
@@ -154,7 +151,7 @@ class Direct:
         found = [([span.source], f"p{part.number}_{place}") for place, span in enumerate(part.spans)]
         return [*found, (self.nest.inner, "i") if part.last is None else ([part.last.source], "p")]
 
-    def _join(self, part: Part, band: Span | None) -> None:
+    def join(self, part: Part, band: Span | None) -> None:
         """Add x to every output of this thread whose window has it."""
         unit = self.unit
         to = f"w{part.number}[t]"
@@ -187,6 +184,15 @@ class Direct:
             unit.add(f"ka_put({access.name}[{place}], {body.name(output.expr)});")
         if self.row is not None:
             unit.close()
+
+
+def used_rows(span: Span, rows: int) -> int:
+    """Which rows of the input, counted from the first one, the windows of `rows` outputs look at, as bits."""
+    found = 0
+    for t in range(rows):
+        for k in range(span.size):
+            found |= 1 << (t * span.stride + k * span.dilation)
+    return found
 
 
 def row_axis(nest: Nest, plan: WindowPlan) -> Axis:

@@ -1,0 +1,79 @@
+"""On a GPU: windows, gathers and layout operators, with the schedules that a search begins with and some around them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_assistant.generator.schedule import read_schedule
+from kernel_assistant.generator.search import initial
+from kernel_assistant.targets.base import DeviceFacts
+from tests.generator.harness import Built, Function, check, export, resized
+from tests.generator.window_modules import GATHERS, LAYOUT, OTHERS, WINDOWS, spread
+
+pytestmark = pytest.mark.gpu
+
+H200 = DeviceFacts(
+    target="cuda", name="H200", arch="sm_90", cores=132, cache_bytes=50 << 20, shared_bytes_per_block=227 << 10
+)
+CASES = {**WINDOWS, **OTHERS, **GATHERS, **LAYOUT}
+FORMS = [
+    ("max 1d dilated", "window/shared block=64"),
+    ("max 2d", "window/direct rows=8 block=128"),
+    ("max 2d ceil", "window/shared rows=4 unroll=2"),
+    ("max 3d dilated", "window/direct rows=2"),
+    ("max of integers", "window/shared"),
+    ("average 1d", "window/shared block=128"),
+    ("average 2d wide", "window/shared unroll=4 block=64"),
+    ("average 2d long", "window/shared block=64"),
+    ("average 3d", "window/shared rows=4 unroll=2"),
+    ("average 3d uncounted", "window/direct rows=4"),
+    ("mixed", "window/direct rows=4"),
+    ("mixed", "window/shared rows=2"),
+    ("fused", "window/shared rows=2 unroll=2"),
+    ("residual", "window/direct rows=16"),
+    ("columns", "window/direct rows=4"),
+    ("bf16", "window/shared rows=2"),
+    ("double", "window/shared"),
+    ("joined", "window/direct rows=2"),
+    ("wide rows", "pointwise unroll=4 hint=1"),
+    ("embedding of halves", "pointwise vec=8 unroll=2"),
+    ("pairs", "pointwise vec=4"),
+    ("cat", "pointwise vec=4 unroll=2"),
+    ("cat even", "pointwise vec=4 unroll=2"),
+    ("laplace", "pointwise unroll=2 vec=4"),
+    ("bilinear size", "pointwise vec=2"),
+    ("transposed", "pointwise/transpose tile=16 block=128"),
+    ("transposed halves", "pointwise/transpose tile=64"),
+]
+
+
+def _check(name: str, built: Built) -> None:
+    model, args = CASES[name]
+    check(model, args, built)
+    if list(built.graph.dims) == ["B"]:
+        check(model, resized(args, 1), built)
+        check(model, resized(args, args[0].shape[0] * 2 + 1), built)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_first_schedule_is_right(name: str, tmp_path: Path) -> None:
+    model, args = CASES[name]
+    graph = export(model, *args)
+    _check(name, Built(graph, initial(graph, "cuda", H200)[0], tmp_path))
+
+
+@pytest.mark.parametrize(("name", "line"), FORMS)
+def test_other_schedules_are_right(name: str, line: str, tmp_path: Path) -> None:
+    model, args = CASES[name]
+    _check(name, Built(export(model, *args), read_schedule("cuda", line), tmp_path))
+
+
+def test_nothing_outside_is_read(tmp_path: Path) -> None:
+    model = Function(lambda x, i: x[i])
+    x, good = spread(9, 4), torch.tensor([0, 8, -9, 3])
+    built = Built(export(model, x, good), read_schedule("cuda", "pointwise"), tmp_path)
+    got = built({"x0": x, "x1": torch.tensor([1 << 40, -(1 << 40), -10, 9])})[0]
+    assert torch.equal(got, x[torch.tensor([8, 0, 0, 8])])
