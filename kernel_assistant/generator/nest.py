@@ -53,6 +53,12 @@ class Access:
                 return None
         return steps[-1] if steps else 0
 
+    def stepped(self, axes: list[Axis], vec: int) -> bool:
+        """Whether vectors of `vec` elements along the joined loop lie together though the loop has no single stride."""
+        steps = self.along(axes)
+        inside = len(axes) > 1 and steps[-1] == 1 and multiple_of(axes[-1].size, vec)
+        return inside and self.linear(axes) is None and all(multiple_of(step, vec) for step in steps[:-1])
+
     def aligned(self, outer: list[Axis], vec: int) -> bool:
         """Whether every position of the outer loops starts at a multiple of `vec` elements."""
         return multiple_of(self.offset, vec) and all(multiple_of(step, vec) for step in self.along(outer))

@@ -89,6 +89,9 @@ SINGLE: dict[str, Case] = {
     "pointwise losses": _case(_pointwise_losses, _spread(6, 501) / 3, _spread(6, 502)[:, 1:].contiguous() / 3),
     "pairwise distance": _case(lambda x, y: F.pairwise_distance(x, y, p=1.0), _spread(7, 33), _spread(7, 34)[:, 1:]),
     "batch statistics": (nn.BatchNorm2d(5, track_running_stats=False), (_spread(3, 5, 4, 7),)),
+    "batch statistics even": (nn.BatchNorm2d(5, track_running_stats=False), (_spread(3, 5, 4, 8),)),
+    "sums apart even": _case(lambda x: (x.sum((0, 2)), x.amax((0, 2))), _spread(5, 7, 32)),
+    "sums apart half": _case(lambda x: x.sum((0, 2)), _spread(5, 7, 64).bfloat16()),
     "scan of the first": _case(lambda x: torch.cumsum(x, 0), _spread(37, 65)),
     "sums apart": _case(lambda x: (x.sum((0, 2)), x.amax((0, 2))), _spread(5, 7, 33)),
 }

@@ -18,7 +18,8 @@ class Layout:
     """How vectors lie along `axes`.
 
     `vector` names the accesses that move whole vectors, others go element by element. `shift` is the access whose
-    alignment the row's first vector follows, None where rows begin aligned. `at` gives a position from "e + k".
+    alignment the row's first vector follows, None where rows begin aligned. `stepped` are those of `vector` whose place
+    has to be computed for each vector, as the row consists of pieces. `at` gives a position from "e + k".
     `full`: no vector has elements outside. `loops` are further loops that stand still within a vector.
     """
 
@@ -32,6 +33,7 @@ class Layout:
     reverse: bool = False
     shift: Access | None = None
     vector: set[int] = field(default_factory=set)
+    stepped: set[int] = field(default_factory=set)
     loops: list[Loops] = field(default_factory=list)
 
     def inside(self) -> str:
@@ -65,7 +67,9 @@ def make_layout(nest: Nest, axes: list[Axis], outer: list[Axis], vec: int, hint:
         alike = [access for access in unit_step if congruent(access, shift, outer, vec)]
         if len(alike) > len(aligned) or not any(access.along(outer) != [0] * len(outer) for access in aligned):
             layout.shift, aligned = shift, alike
-    layout.vector = {id(access) for access in aligned}
+    if layout.shift is None:
+        layout.stepped = {id(a) for a in plain if a.stepped(axes, vec) and a.aligned(outer, vec)}
+    layout.vector = {id(access) for access in aligned} | layout.stepped
     return layout
 
 
@@ -109,7 +113,7 @@ class Group:
     def load_one(self, access: Access) -> None:
         layout, unit, to = self.layout, self.unit, f"l_{access.name}{self.slot}"
         full = "true" if layout.full else "false"
-        steady = joined(access.name, *(unit.position(access, *loop) for loop in layout.loops))
+        steady = self._row(access)
         if id(access) in layout.vector:
             name = "ka_row_load_reversed" if layout.reverse else "ka_row_load"
             kind = f"{name}<{layout.vec}, {layout.hint}, {full}>"
@@ -122,6 +126,13 @@ class Group:
         inside = layout.inside()
         unit.add(f"{to}[k] = {inside} ? {place} : {element(access, 'cuda')}();" if inside else f"{to}[k] = {place};")
         unit.close()
+
+    def _row(self, access: Access) -> str:
+        """Where element 0 of the row would be for the vector at `e`."""
+        place = joined(access.name, *(self.unit.position(access, *loop) for loop in self.layout.loops))
+        if id(access) not in self.layout.stepped:
+            return place
+        return f"{place} + ({self.unit.position(access, self.layout.axes, 'e')}) - e"
 
     def load_steady(self, exprs: list[Expr]) -> None:
         """Vectors at computed positions that stand still along the row, once its scope is written."""
@@ -190,6 +201,6 @@ class Group:
             if id(access) in layout.vector:
                 name = "ka_row_store_reversed" if layout.reverse else "ka_row_store"
                 full = "true" if layout.full else "false"
-                steady = joined(access.name, *(self.unit.position(access, *loop) for loop in layout.loops))
+                steady = self._row(access)
                 kind = f"{name}<{layout.vec}, {layout.hint}, {full}>"
                 self.unit.add(f"{kind}({steady}, e, {layout.limit}, s_{access.name});")
