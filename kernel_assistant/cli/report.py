@@ -141,4 +141,4 @@ def _error(accuracy: Accuracy, precision: str) -> str:
 
 
 def _share(share: float) -> str:
-    return "all of the time" if share >= 0.9995 else f"{share:.1%} of the time; the rest is library calls or PyTorch (partial)"
+    return "all of the time" if share >= 0.9995 else f"{share:.1%} of the time; the rest is in libraries (partial)"
