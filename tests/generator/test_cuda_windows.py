@@ -1,16 +1,20 @@
-"""On a GPU: windows, gathers and layout operators, with the schedules that a search begins with and some around them."""
+"""On a GPU: windows, gathers and layout operators, with the first schedule of a search and with others."""
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
-from kernel_assistant.generator.schedule import read_schedule
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.schedule import Schedule, read_schedule
 from kernel_assistant.generator.search import initial
+from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
-from tests.generator.harness import Built, Function, check, export, resized
+from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
 from tests.generator.window_modules import GATHERS, LAYOUT, OTHERS, WINDOWS, spread
 
 pytestmark = pytest.mark.gpu
@@ -35,6 +39,7 @@ FORMS = [
     ("fused", "window/shared rows=2 unroll=2"),
     ("residual", "window/direct rows=16"),
     ("columns", "window/direct rows=4"),
+    ("down columns", "window/direct rows=4"),
     ("bf16", "window/shared rows=2"),
     ("double", "window/shared"),
     ("joined", "window/direct rows=2"),
@@ -50,25 +55,35 @@ FORMS = [
 ]
 
 
-def _check(name: str, built: Built) -> None:
+Key = tuple[str, str]
+
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> dict[Key, tuple[OpGraph, Path]]:
+    """Graph and compiled kernel of every case, compiled side by side; "" stands for the first schedule."""
+    graphs = {name: export(model, *args) for name, (model, args) in CASES.items()}
+    keys = [*((name, "") for name in CASES), *FORMS]
+
+    def build(key: Key) -> Path:
+        return compile_candidate(emit(graphs[key[0]], _schedule(graphs[key[0]], key[1])), tmp_path_factory.mktemp("k"))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return {key: (graphs[key[0]], path) for key, path in zip(keys, pool.map(build, keys), strict=True)}
+
+
+def _schedule(graph: OpGraph, line: str) -> Schedule:
+    return read_schedule("cuda", line) if line else initial(graph, "cuda", H200)[0]
+
+
+@pytest.mark.parametrize(("name", "line"), [*((name, "") for name in CASES), *FORMS])
+def test_schedules_are_right(name: str, line: str, binaries: dict[Key, tuple[OpGraph, Path]], tmp_path: Path) -> None:
     model, args = CASES[name]
+    graph, binary = binaries[name, line]
+    built = Built(graph, _schedule(graph, line), tmp_path, binary)
     check(model, args, built)
-    if list(built.graph.dims) == ["B"]:
+    if list(graph.dims) == ["B"]:
         check(model, resized(args, 1), built)
         check(model, resized(args, args[0].shape[0] * 2 + 1), built)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_first_schedule_is_right(name: str, tmp_path: Path) -> None:
-    model, args = CASES[name]
-    graph = export(model, *args)
-    _check(name, Built(graph, initial(graph, "cuda", H200)[0], tmp_path))
-
-
-@pytest.mark.parametrize(("name", "line"), FORMS)
-def test_other_schedules_are_right(name: str, line: str, tmp_path: Path) -> None:
-    model, args = CASES[name]
-    _check(name, Built(export(model, *args), read_schedule("cuda", line), tmp_path))
 
 
 def test_nothing_outside_is_read(tmp_path: Path) -> None:
