@@ -11,7 +11,7 @@ import click
 from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.optimize import conclude
 from kernel_assistant.cli.progress import choose_progress
-from kernel_assistant.cli.remote import attach_there, host_client, host_options
+from kernel_assistant.cli.remote import attach_there, host_client, host_options, jobs_of
 from kernel_assistant.cli.text import ago, table, times
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
@@ -29,8 +29,7 @@ _HEAD = ("job", "state", "module", "device", "when", "result")
 def jobs_command(as_json: bool, everything: bool, **flags: object) -> int:
     """List jobs that run, wait or were interrupted."""
     settings = settings_for(None, flags)
-    with host_client(settings) as client:
-        rows = client.jobs()
+    rows = jobs_of(settings)
     if not everything:
         rows = [row for row in rows if row.state.active or row.state is JobState.interrupted]
     _print_rows(rows, as_json, "no job is running; kernel-assistant history lists the ended ones", settings.host)

@@ -19,7 +19,7 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK, KernelAssistantError
 from kernel_assistant.records import KernelTask
 from kernel_assistant.session.client import Client
-from kernel_assistant.store import JobOptions
+from kernel_assistant.store import JobOptions, JobRow
 
 if TYPE_CHECKING:
     from kernel_assistant.remote.box import Box, Prepared
@@ -49,6 +49,17 @@ def there(settings: Settings) -> Iterator[Box]:
         yield box
     except KernelAssistantError as error:
         raise told(error, settings, lost=box is not None and box.client.lost()) from error
+
+
+def jobs_of(settings: Settings) -> list[JobRow]:
+    """Those of the session host here or there, by the paths of this machine."""
+    with host_client(settings) as client:
+        rows = client.jobs()
+    if not settings.host:
+        return rows
+    from kernel_assistant.remote.results import as_here
+
+    return [as_here(row) for row in rows]
 
 
 @contextmanager
@@ -122,12 +133,12 @@ def fetched_from(settings: Settings, job: str, folder: Path) -> Iterator[Fetched
     """`job` over there, for a look: its files are in `folder` meanwhile."""
     import msgspec
 
-    from kernel_assistant.remote.results import fetch, local_task, localized
+    from kernel_assistant.remote.results import as_here, fetch, localized
 
     with there(settings) as box:
         fetched = fetch(box, job)
     result = localized(fetched, folder, fetched.row.id)
-    row = msgspec.structs.replace(fetched.row, task=local_task(fetched.row), result=result)
+    row = msgspec.structs.replace(as_here(fetched.row), result=result)
     yield dataclasses.replace(fetched, row=row)
 
 

@@ -84,7 +84,7 @@ def localized(fetched: Fetched, folder: Path, job: str) -> OptimizeResult | None
 
 def _add(store: Store, settings: Settings, fetched: Fetched) -> JobRow:
     row = fetched.row
-    task = local_task(row)
+    task = as_here(row).task
     new = store.add_job(task, row.options, f"{row.device} of {fetched.machine}")
     files = dict(fetched.files)
     if "task.json" in files:
@@ -96,11 +96,12 @@ def _add(store: Store, settings: Settings, fetched: Fetched) -> JobRow:
     return store.job(new.id)
 
 
-def local_task(row: JobRow) -> KernelTask:
-    """The task of a job over there with the paths that it has here."""
+def as_here(row: JobRow) -> JobRow:
+    """A job over there with the paths that its module has here."""
     path = Path(row.options.source_path.rpartition(":")[0] or row.task.path)
     search_path = (import_location(path)[1],) if path.is_file() and not row.task.installed else ()
-    return msgspec.structs.replace(row.task, path=str(path), search_path=search_path)
+    task = msgspec.structs.replace(row.task, path=str(path), search_path=search_path)
+    return msgspec.structs.replace(row, task=task)
 
 
 def _moved(task: KernelTask, like: KernelTask) -> KernelTask:

@@ -63,7 +63,7 @@ def wait_for(text, stream):
     raise AssertionError(f"nothing said {text!r}")
 
 
-def test_job_goes_on_when_the_connection_is_killed(tiny, run, steered):
+def test_job_goes_on_when_the_connection_is_killed(tiny, run, here, steered):
     command = [sys.executable, "-m", "kernel_assistant", "optimize", steered("tick 150"), "--host", "box"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for("turn 5", child.stderr)
@@ -76,6 +76,7 @@ def test_job_goes_on_when_the_connection_is_killed(tiny, run, steered):
 
     (row,) = json.loads(run("jobs", "--host", "box", "--json").stdout)
     assert (row["job"], row["state"], row["host"]) == ("1", "running", {"name": "box"})
+    assert row["path"] == str(here / "net.py")
     done = run("attach", "1", "--host", "box", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -119,3 +120,15 @@ def test_session_host_that_dies_is_not_taken_for_a_lost_connection(tiny, run, st
     said = child.stderr.read()
     assert child.wait() == 4
     assert "error: box: the session host" in said
+
+
+def test_recording_of_a_scan_travels_with_the_module(tiny, sshd, run, here, module):
+    module.write_text(f"# tick 1\n{module.read_text().partition('def get_inputs')[0]}")
+    (here / "program.py").write_text("import torch\nfrom net import Net\nNet()(torch.randn(64, 4096))\n")
+    done = run("scan", "--", sys.executable, "program.py")
+    assert done.returncode == 0, done.stderr
+    done = run("optimize", "--scan", "last:Net", "--host", "box", "--json")
+    assert done.returncode == 0, done.stderr
+    folder = Path(json.loads(done.stdout)["host"]["folder"]) / "projects"
+    (recording,) = folder.glob("*/*/.recording")
+    assert {"module.pt", "inputs-0.pt"} <= {path.name for path in recording.iterdir()}
