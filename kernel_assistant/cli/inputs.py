@@ -30,8 +30,10 @@ def input_options(command: F) -> F:
 
 def chosen_task(file: str, scan: str | None, inputs: str, settings: Settings) -> tuple[KernelTask, JobOptions]:
     """Task and options. A class without inputs is refused with a draft of them on stderr."""
-    if bool(file) == bool(scan):
-        raise UsageError("name either FILE[:CLASS] or --scan ID:CLASS", "kernel-assistant optimize --help")
+    if not file and not scan:
+        raise click.UsageError("Missing argument 'FILE[:CLASS]' (or --scan ID:CLASS).", click.get_current_context())
+    if file and scan:
+        raise UsageError(f"{file} and --scan {scan} are two things", "name either FILE[:CLASS] or --scan ID:CLASS")
     if scan:
         return prepare_scanned(scan, settings, elsewhere=bool(settings.host))
     from kernel_assistant.source.declared import NoInputsError

@@ -117,7 +117,7 @@ def _resize_dim(tensor: torch.Tensor, dim: int, size: int, generator: torch.Gene
 
 
 def _arguments(module: ModuleType, task: dict[str, Any], entry: dict[str, Any]) -> tuple[Args, Kwargs]:
-    recorded = recorded_calls(task["recording"], module) if task["recording"] else None
+    recorded = recorded_calls(task["recording"], module) if task.get("recording") else None
     if not entry["args"] and not entry["kwargs"]:
         result = module.get_inputs() if hasattr(module, "get_inputs") else _missing(task)
         if isinstance(result, dict):

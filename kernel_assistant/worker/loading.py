@@ -37,7 +37,7 @@ def load_module(task: dict[str, Any]) -> ModuleType:
     importlib.invalidate_caches()
     linecache.cache[path] = (len(task["content"]), None, task["content"].splitlines(keepends=True), path)
     with user_code("import_failed", f"importing {os.path.basename(path)}", "mend the file so that it imports", path):
-        if task["installed"] and importlib.util.find_spec(name) is not None:
+        if task.get("installed") and importlib.util.find_spec(name) is not None:
             # Executed anew, its classes would not be those that the rest of its package knows.
             return importlib.import_module(name)
         return _execute(name, path, task["content"])
@@ -69,7 +69,7 @@ def build(module: ModuleType, task: dict[str, Any], device: str) -> torch.nn.Mod
     hint = "declare constructor arguments: init=(...) in the comment, or get_init_inputs()"
     seed_everything(task["seed"])
     with user_code("cannot_build", what, hint, path), MemoryGuard(device, what), torch.device(device):
-        if task["recording"] and not (task["init"] or task["init_kwargs"]):
+        if task.get("recording") and not (task["init"] or task["init_kwargs"]):
             model = recorded_module(task["recording"], module, cls, device)
         else:
             args, kwargs = _init_arguments(module, task)

@@ -26,7 +26,6 @@ CASES = [
     (("optimize", "missing.py"), 2, "does not exist"),
     (("optimize", "syntax.py"), 2, "syntax.py"),
     (("optimize", "empty.py"), 2, "no torch.nn.Module"),
-    (("optimize", "no_inputs.py"), 2, "no inputs"),
     (("optimize", "good.py:Other"), 2, "no torch.nn.Module class Other"),
     (("optimize", "good.py", "--budget", "soon"), 2, "budget"),
     (("optimize", "good.py", "--budget", "-3"), 2, "budget"),
