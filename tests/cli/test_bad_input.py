@@ -8,9 +8,6 @@ import pytest
 def write(home):
     (home / "syntax.py").write_text("def f(:\n")
     (home / "empty.py").write_text("x = 1\n")
-    (home / "no_inputs.py").write_text(
-        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x): return x\n"
-    )
     (home / "good.py").write_text(
         "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x): return x + 1\n"
         "def get_inputs(): return [torch.randn(4)]\n"
