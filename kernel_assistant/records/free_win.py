@@ -13,7 +13,7 @@ TOGETHER = "together"
 class FreeWin(Record, frozen=True, kw_only=True):
     """One change: `write` is the code that turns it on, in `together` the names of its parts.
 
-    `ms` is the median per call; speed-ups are baseline over change from paired blocks, with 99% intervals; None where
+    `ms` is the median per call; speed-ups are baseline over change from paired blocks, with 99.9% intervals; None where
     nothing was measured, and over torch.compile for torch.compile itself. Errors are against float64 on the declared
     inputs, `error_ratio` as a multiple of PyTorch's own. `passes` is False for what changes results or was not checked;
     `note` says which, or what a user has to know.
