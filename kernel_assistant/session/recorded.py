@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def _row(scan: Scan, name: str) -> ScannedClass:
 
 def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) -> Recorded:
     from kernel_assistant.source.build import import_location, read_text
+    from kernel_assistant.source.find import parse
 
     if not row.folder:
         raise UsageError(
@@ -65,11 +67,17 @@ def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) ->
     if not Path(row.folder).is_dir():
         raise UsageError(f"what scan {scan.id} kept of {row.name} is gone", "scan the program again")
     path = Path(row.path)
+    content = read_text(path)
+    if row.module == "__main__" and not _has_main_guard(parse(content, str(path))):
+        raise UsageError(
+            f"{path} runs its program whenever it is imported, so {row.name} cannot be had alone",
+            'put the program behind `if __name__ == "__main__":`, or the class into a module of its own',
+        )
     # A class of the script itself is imported by the script's name: `__main__` is the worker.
     name, folder = import_location(path) if row.module == "__main__" else (row.module, "")
     task = KernelTask(
         path=str(path),
-        content=read_text(path),
+        content=content,
         class_name=row.name,
         source=InputSource.recorded,
         workloads=tuple(
@@ -89,3 +97,9 @@ def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) ->
         installed=row.installed,
     )
     return Recorded(task, scan.python)
+
+
+def _has_main_guard(tree: ast.Module) -> bool:
+    """Whether the file tells being run from being imported."""
+    tests = [node.test for node in tree.body if isinstance(node, ast.If)]
+    return any(isinstance(part, ast.Name) and part.id == "__name__" for test in tests for part in ast.walk(test))

@@ -132,6 +132,13 @@ def test_nothing_to_scan_is_said_in_one_line(run, settings, command, cause):
     assert not list((settings.state_dir / "scans").iterdir())
 
 
+def test_a_script_without_a_guard_is_not_run_again(write, scan, settings):
+    text = SCRIPT.replace('if __name__ == "__main__":', "if True:")
+    scan(sys.executable, write("net.py", text))
+    with pytest.raises(UsageError, match="runs its program whenever it is imported"):
+        prepare_scanned("last:Norm", settings)
+
+
 def test_unknown_scans_and_classes(write, scan, run, settings):
     scan(sys.executable, write("net.py", SCRIPT))
     for spec, cause in [("9:Net", "no scan '9'"), ("last:Nat", "scan 1 saw no class Nat"), ("1", "'1' names no class")]:
