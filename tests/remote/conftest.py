@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -34,11 +35,23 @@ def get_inputs():
 """
 
 
-def pytest_collection_modifyitems(items):
+def _lacking():
+    """Why there can be no sshd for this user, else empty."""
     if SSHD is None or SSH is None:
-        for item in items:
-            if Path(__file__).parent in item.path.parents and "sshd" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.skip(reason="needs sshd and ssh (Debian: openssh-server)"))
+        return "needs sshd and ssh (Debian: openssh-server)"
+    try:
+        shell = pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        return "needs a user that the system knows"
+    return "needs a user with a login shell" if Path(shell).name in ("nologin", "false") else ""
+
+
+def pytest_collection_modifyitems(items):
+    reason = _lacking()
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if reason and Path(__file__).parent in item.path.parents and {"sshd", "here"}.intersection(names):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @dataclass
