@@ -8,6 +8,7 @@ from kernel_assistant.generator.expr import Expr
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.passes import nothing, plan_passes
 from kernel_assistant.generator.sizes import parse_size, size_value
+from kernel_assistant.generator.windows_plan import plan_windows
 from kernel_assistant.records import OpGraph, TensorSpec
 from kernel_assistant.records.graph import DTYPE_BYTES
 
@@ -41,11 +42,20 @@ def part_seconds(graph: OpGraph, nest: Nest | None, target: str) -> float:
 def _operations(nest: Nest, dims: dict[str, int]) -> int:
     """Every expression counts as often as the loops around it run, so what a loop repeats is paid for again."""
     around = size_value(nest.size([*nest.outer, *nest.inner]), dims)
+    if nest.family == "window":
+        return around * _window_operations(nest)
     along = size_value(nest.size(nest.reduced), dims)
     plan = plan_passes(nest, is_kept if _fits_registers(nest) else nothing)
     inside = sum(_weight(expr) for part in plan.passes for expr in part.body)
     once = sum(_weight(expr) for part in plan.passes for expr in part.scope) + sum(_weight(e) for e in plan.scope)
     return around * (along * inside + once)
+
+
+def _window_operations(nest: Nest) -> int:
+    """Operations for one output: what is inside a window is computed at each of its positions."""
+    plan = plan_windows(nest)
+    windows = sum(part.count * sum(_weight(expr) for expr in part.body) for part in plan.parts)
+    return windows + sum(_weight(expr) for expr in (*plan.steady, *plan.body))
 
 
 def _weight(expr: Expr) -> int:

@@ -26,8 +26,8 @@ def emit_pointwise(nest: Nest, schedule: Schedule) -> Unit:
     unit.open("for (int64_t task = 0; task < O * tiles; ++task)")
     if outer:
         unit.add_if_used("o", "const int64_t o = task / tiles;")
-    unit.add(f"const int64_t begin = task{' % tiles' if outer else ''} * {schedule['tile']};")
-    unit.add(f"const int64_t end = ka_min(N, begin + {schedule['tile']});")
+    unit.add_if_used("begin", f"const int64_t begin = task{' % tiles' if outer else ''} * {schedule['tile']};")
+    unit.add_if_used("end", f"const int64_t end = ka_min(N, begin + {schedule['tile']});")
     pointers(unit, nest, outer, "o")
     body = Body(unit, nest)
     body.write(plan.scope, loads(unit, nest), "s")
