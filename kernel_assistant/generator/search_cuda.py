@@ -15,17 +15,24 @@ def initial_cuda(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     if shape.family == "pointwise":
         return _pointwise(shape)
     if shape.family == "window":
-        pairs = ((256, 1), (256, 4), (128, 8), (256, 2), (128, 4), (512, 1), (128, 1))
-        staged = ((64, 1, 1), (128, 1, 2), (128, 4, 1), (128, 8, 2), (256, 1, 1))
-        return [
-            *(make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs),
-            *(make("cuda", "window/shared", block=block, rows=rows, unroll=unroll) for block, rows, unroll in staged),
-        ]
+        return _window(shape)
     if shape.family == "rows":
         return _rows(shape, device)
     if shape.family == "cols":
         return _cols(shape, device)
     return _scan(shape)
+
+
+def _window(shape: Shape) -> list[Schedule]:
+    """Blocks that fit the rows of outputs first: then a block is a piece of one row."""
+    filled = {block: shape.inner / (-(-shape.inner // block) * block) for block in (256, 128, 64)}
+    fit = next((block for block, share in filled.items() if share >= 0.8), max(filled, key=filled.__getitem__))
+    pairs = ((fit, 1), (fit, 4), (fit, 8), (fit, 2), (256, 1), (256, 4), (128, 1))
+    staged = ((fit, 1, 1), (fit, 1, 4), (fit, 4, 1), (64, 1, 2), (fit, 8, 2))
+    return [
+        *(make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs),
+        *(make("cuda", "window/shared", block=block, rows=rows, unroll=unroll) for block, rows, unroll in staged),
+    ]
 
 
 def _pointwise(shape: Shape) -> list[Schedule]:

@@ -17,6 +17,8 @@ from kernel_assistant.records import Launch
 
 #: Up to this many positions that a thread looks at are unrolled, and all loads issued without a branch in between.
 UNROLLED = 256
+#: Share of threads with an output from which a block is a piece of one row.
+FULL_ENOUGH = 0.8
 #: Longest window along a row that is unrolled in any case.
 UNROLLED_ROW = 32
 #: Most rows of the input that the outputs of a thread may span.
@@ -30,6 +32,9 @@ def emit_direct(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
 class Direct:
     """The form in which every thread reads what it needs from memory."""
 
+    #: Whether threads without an output may end at once.
+    leaves = True
+
     def __init__(self, nest: Nest, schedule: Schedule) -> None:
         self.nest, self.schedule = nest, schedule
         self.plan: WindowPlan = plan_windows(nest)
@@ -39,25 +44,47 @@ class Direct:
         self.row = row_axis(nest, self.plan) if self.rows > 1 else None
         self.rest = nest.outer[:-1] if self.row is not None else nest.outer
         self.exists: list[str] = []
+        size = nest.size(nest.inner)
+        self.tiled = isinstance(size, int) and size >= FULL_ENOUGH * -(-size // self.block) * self.block
 
     def write(self) -> tuple[Unit, Launch]:
         unit, nest, plan = self.unit, self.nest, self.plan
+        blocks = self.tiles() if self.tiled else self.flat()
+        pointers(unit, nest, self.rest, "o")
+        for part in plan.parts:
+            self.window(part)
+        self.outputs()
+        unit.finish(bounds=f"__launch_bounds__({self.block}) ")
+        return unit, unit.launch((blocks, "1", "1"), self.block)
+
+    def flat(self) -> str:
+        """Threads count through all outputs; the number of blocks."""
+        unit, nest, bands = self.unit, self.nest, self.bands()
         size, rest = nest.size(nest.inner), nest.size(self.rest)
         unit.add(f"const int64_t N = {unit.size(size)};")
-        bands = self.bands()
         unit.add(f"const int64_t g = (int64_t)blockIdx.x * {self.block} + threadIdx.x;")
         unit.add(f"if (g >= N * {bands} * ({unit.size(rest)})) return;")
         unit.add("const int64_t i = g % N;")
         unit.add_if_used("o", f"const int64_t o = g / N{f' / {bands}' if self.row else ''};")
         if self.row is not None:
             unit.add(f"const int first = (int)(g / N % {bands}) * {self.rows};")
-        pointers(unit, nest, self.rest, "o")
-        for part in plan.parts:
-            self.window(part)
-        self.outputs()
-        unit.finish(bounds=f"__launch_bounds__({self.block}) ")
-        total = f"({size_text(size)}) * {bands} * ({size_text(rest)})"
-        return unit, unit.launch((f"cdiv({total}, {self.block})", "1", "1"), self.block)
+        return f"cdiv(({size_text(size)}) * {bands} * ({size_text(rest)}), {self.block})"
+
+    def tiles(self) -> str:
+        """A block is a piece of one row of outputs, so that only the place in the row differs between its threads."""
+        unit, nest, bands = self.unit, self.nest, self.bands()
+        size = nest.size(nest.inner)
+        assert isinstance(size, int)
+        count = -(-size // self.block)
+        unit.add(f"const int begin = (int)(blockIdx.x % {count}u) * {self.block};")
+        unit.add("const int i = begin + (int)threadIdx.x;")
+        below = f"blockIdx.x / {count}u" if count > 1 else "blockIdx.x"
+        unit.add_if_used("o", f"const int o = (int)({below}{f' / {bands}u' if self.row else ''});")
+        if self.row is not None:
+            unit.add(f"const int first = (int)({below} % {bands}u) * {self.rows};")
+        if size % self.block and self.leaves:
+            unit.add(f"if (i >= {size}) return;")
+        return f"{count} * {bands} * ({size_text(nest.size(self.rest))})"
 
     def bands(self) -> int:
         if self.row is None:
@@ -72,6 +99,22 @@ class Direct:
         unit.add("#pragma unroll")
         unit.add(f"for (int t = 0; t < {self.rows}; ++t) w{number}[t] = {neutral_text(part)};")
         self.body.write(part.steady, scope_loads(unit, self.nest), "s")
+        last = part.last
+        if not self.tiled or last is None or always_inside(last):
+            self.walk(part, tested=True)
+            return
+        reach = (self.block - 1) * last.stride + (last.size - 1) * last.dilation
+        start = position("begin", last, "")
+        unit.open(f"if ({start} >= 0 && {start} + {reach} < {last.source.size})")
+        self.walk(part, tested=False)
+        unit.close()
+        unit.open("else")
+        self.walk(part, tested=True)
+        unit.close()
+
+    def walk(self, part: Part, tested: bool) -> None:
+        """All positions of the windows; `tested`: some of them along the row may not exist."""
+        unit, number = self.unit, part.number
         unrolled = part.count * self.rows <= UNROLLED
         self.exists = []
         band = next((span for span in part.spans if self.row is not None and span.out is self.row), None)
@@ -81,7 +124,7 @@ class Direct:
         if band is not None:
             self._band(f"p{number}_{part.spans.index(band)}", band, unrolled)
         unit.add(f"{part.window.ctype} x = {neutral_text(part)};")
-        self._read(part, unrolled)
+        self._read(part, unrolled, tested)
         self.join(part, band)
         for _ in part.spans:
             unit.close()
@@ -118,7 +161,7 @@ class Direct:
         unit.add(f"const int {at} = {position('first', span, '')} + b;")
         self._test(at, span, unrolled)
 
-    def _read(self, part: Part, unrolled: bool) -> None:
+    def _read(self, part: Part, unrolled: bool, tested: bool) -> None:
         """x: the window along the inner loop."""
         unit, last, exists = self.unit, part.last, list(self.exists)
         if last is not None:
@@ -126,7 +169,7 @@ class Direct:
                 unit.add("#pragma unroll")
             unit.open(f"for (int k = 0; k < {last.size}; ++k)")
             unit.add(f"const int p = {position('(int)i', last, 'k')};")
-            if not always_inside(last):
+            if tested and not always_inside(last):
                 exists.append(f"(unsigned)p < {last.source.size}u")
         if exists:
             unit.add(f"const bool in = {' && '.join(exists)};")

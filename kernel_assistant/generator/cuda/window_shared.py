@@ -11,7 +11,6 @@ from kernel_assistant.generator.expr import Span
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.render import Unit
 from kernel_assistant.generator.schedule import Schedule
-from kernel_assistant.generator.sizes import size_text
 from kernel_assistant.generator.windows import JOIN
 from kernel_assistant.generator.windows_plan import Part
 from kernel_assistant.records import Launch
@@ -28,17 +27,14 @@ def emit_shared(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
 class Shared(Direct):
     """A block has `block` neighbouring outputs of `rows` rows; `unroll` rows of the input are staged at a time."""
 
+    leaves = False
+
     def write(self) -> tuple[Unit, Launch]:
         unit, nest, plan, block = self.unit, self.nest, self.plan, self.block
-        size, rest, bands = nest.size(nest.inner), nest.size(self.rest), self.bands()
+        size = nest.size(nest.inner)
         if not isinstance(size, int) or any(part.last is None for part in plan.parts):
             raise Unsupported("windows that do not move along the inner loop")
-        tiles = -(-size // block)
-        unit.add(f"const int begin = (int)(blockIdx.x % {tiles}) * {block};")
-        unit.add("const int64_t i = begin + threadIdx.x;")
-        unit.add_if_used("o", f"const int64_t o = blockIdx.x / {tiles}{f' / {bands}' if self.row else ''};")
-        if self.row is not None:
-            unit.add(f"const int first = (int)(blockIdx.x / {tiles} % {bands}) * {self.rows};")
+        blocks = self.tiles()
         unit.add("int parity = 0;")
         pointers(unit, nest, self.rest, "o")
         shared = sum(self._bytes(part) for part in plan.parts)
@@ -50,7 +46,7 @@ class Shared(Direct):
         self.outputs()
         unit.close()
         unit.finish(bounds=f"__launch_bounds__({block}) ")
-        return unit, unit.launch((f"{tiles} * {bands} * ({size_text(rest)})", "1", "1"), block)
+        return unit, unit.launch((blocks, "1", "1"), block)
 
     def _length(self, part: Part) -> int:
         assert part.last is not None
