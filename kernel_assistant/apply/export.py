@@ -13,7 +13,14 @@ import msgspec
 from kernel_assistant.apply.apply import apply_result
 from kernel_assistant.apply.files import write_atomically
 from kernel_assistant.apply.model_new import renamed
-from kernel_assistant.apply.native import binding_text, check_exportable, declaration, kernel_text, launcher_text
+from kernel_assistant.apply.native import (
+    binding_text,
+    check_exportable,
+    declaration,
+    kernel_text,
+    launcher_text,
+    uses_clusters,
+)
 from kernel_assistant.apply.provenance import Options
 from kernel_assistant.apply.result import Result, read_result
 from kernel_assistant.apply.single_file import model_new, name_of
@@ -72,9 +79,10 @@ def _kernelbench(result: Result, folder: Path) -> Exported:
 def kernelbench_text(result: Result) -> str:
     """One file with `ModelNew` and its kernels inline; what it builds is built when it is imported."""
     name = name_of(result.task.class_name)
-    parts = [kernel_text(result.candidate), launcher_text(result.plan, name), binding_text(result, name)]
+    launcher = launcher_text(result.plan, name, clusters=uses_clusters(result.candidate))
+    parts = [kernel_text(result.candidate), launcher, binding_text(result, name)]
     if result.plan.target == "cuda":
-        headers = ["torch/extension.h", "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "cuda_runtime.h"]
+        headers = ["torch/types.h", "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "cuda_runtime.h", "vector"]
         arguments = f"cpp_sources=_DECLARATION,\n    cuda_sources=_SOURCE,\n    extra_cuda_cflags={_NVCC_FLAGS!r},"
         extra = f"_DECLARATION = {_literal(_signature(parts[2]) + chr(10))}\n\n"
     else:
@@ -107,11 +115,11 @@ def _cuda_agent(result: Result, folder: Path) -> Exported:
         "}",
         f"REGISTER_BINDING({name}, register_{name})",
     ]
+    launcher = launcher_text(result.plan, name, clusters=uses_clusters(result.candidate))
     text = model_new(result, f"cuda_extension.{name}_forward", "import cuda_extension\n")
     files = {
         "model_new.py": text,
-        f"kernels/{name}.cu": kernel_text(result.candidate)
-        + f"#include <cuda_runtime.h>\n{launcher_text(result.plan, name)}",
+        f"kernels/{name}.cu": f"#include <cuda_runtime.h>\n{kernel_text(result.candidate)}{launcher}",
         f"kernels/{name}_binding.cpp": "\n".join(binding) + "\n",
         "binding.cpp": _BINDING,
         "binding_registry.h": _REGISTRY,

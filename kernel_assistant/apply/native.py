@@ -65,24 +65,31 @@ def kernel_text(candidate: Candidate) -> str:
     return "\n".join(line for name in units for line in expand(name)) + "\n"
 
 
+def uses_clusters(candidate: Candidate) -> bool:
+    return any("__cluster_dims__" in text for text in candidate.sources.values())
+
+
 def declaration(name: str, target: str) -> str:
     """The launcher's C declaration, without a semicolon."""
     tail = ", int config, cudaStream_t stream" if target == "cuda" else ""
     return f'extern "C" void {name}_launch(void* const* buffers, const int64_t* sizes{tail})'
 
 
-def launcher_text(plan: Plan, name: str) -> str:
-    """The launcher: binds sizes and runs every launch, those that pack parameters included."""
+def launcher_text(plan: Plan, name: str, *, clusters: bool = False) -> str:
+    """The launcher: binds sizes and runs every launch, those that pack parameters included.
+
+    `clusters` says that kernels may run in clusters larger than the portable size.
+    """
     index = {spec.name: position for position, spec in enumerate(plan.buffers)}
     lines = [declaration(name, plan.target) + " {"]
     lines += [f"  const int64_t d_{dim} = sizes[{position}];" for position, dim in enumerate(plan.dims)]
     for launch in (*plan.prepare, *plan.launches):
-        lines += ["  {", *(f"    {line}" for line in _launch(launch, index, plan.target)), "  }"]
+        lines += ["  {", *(f"    {line}" for line in _launch(launch, index, plan.target, clusters)), "  }"]
     unused = ["config"] if plan.target == "cuda" else []
     return "\n".join([*lines, *(f"  (void){one};" for one in [*unused, "sizes"]), "}"]) + "\n"
 
 
-def _launch(launch: Launch, index: dict[str, int], target: str) -> list[str]:
+def _launch(launch: Launch, index: dict[str, int], target: str, clusters: bool) -> list[str]:
     kind = f"{launch.symbol}_args"
     fields = [
         f"static_cast<decltype({kind}::{field})>(buffers[{index[value]}])" if value in index else to_cpp(value)
@@ -93,14 +100,16 @@ def _launch(launch: Launch, index: dict[str, int], target: str) -> list[str]:
         return [*lines, f"{launch.symbol}(&a);"]
     grid, block = (", ".join(f"(unsigned)({to_cpp(size)})" for size in sizes) for sizes in (launch.grid, launch.block))
     empty = " || ".join(f"({to_cpp(size)}) == 0" for size in launch.grid)
+    lines.append(f"const int64_t shared = {to_cpp(launch.shared)};")
+    if launch.shared != "0":
+        lines.append(f"if (shared > {_STATIC_SHARED})")
+        lines.append(
+            f"  cudaFuncSetAttribute({launch.symbol}, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);"
+        )
+    if clusters:
+        lines.append(f"cudaFuncSetAttribute({launch.symbol}, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);")
     return [
         *lines,
-        f"const int64_t shared = {to_cpp(launch.shared)};",
-        f"if (shared > {_STATIC_SHARED})",
-        f"  cudaFuncSetAttribute({launch.symbol}, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);",
-        f"cudaFuncSetAttribute({launch.symbol}, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);",
-        # The attribute does not exist before 9.0, where no kernel has clusters; its error must not be the launch's.
-        "cudaGetLastError();",
         f"if (!({empty})) {launch.symbol}<<<dim3({grid}), dim3({block}), (size_t)shared, stream>>>(a);",
     ]
 
