@@ -102,9 +102,13 @@ class PlanSubject:
         return max(device, own - SWITCH_SECONDS) if device else own
 
     def both(self, first: int, count: int) -> tuple[float, float]:
-        """Seconds by the judge's clock and by the device's events (0 without), of more than one lap if need be."""
+        """Seconds by the judge's clock and by the device's events (0 without), of more than one lap if need be.
+
+        On the CPU the candidate shares the process that answers, so that nothing it says of its time counts.
+        """
         elapsed, answer = self._runner.timed_run(first, count, self._timeout)
-        return max(elapsed - self._runner.empty_seconds, 1e-9), claimed(answer.get("device_ms")) * 1e-3
+        device = claimed(answer.get("device_ms")) * 1e-3 if self._runner.command.target == "cuda" else 0.0
+        return max(elapsed - self._runner.empty_seconds, 1e-9), device
 
     def wake(self) -> None:
         self._runner.timed_run(0, 0, self._timeout)
