@@ -6,10 +6,12 @@ Each measurement runs in a process of its own, so that one that fails or spoils 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +39,7 @@ def main() -> int:
     arguments = _arguments()
     if arguments.child:
         return child(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     from bench.figures import markdown, number
     from bench.machine import describe
     from kernel_assistant.targets.detect import detect
@@ -84,20 +87,24 @@ def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]] |
         # The judge's measurement is a worker of its own, so it gets a worker's environment.
         extra = MEASURING if name == "judge" else {}
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **extra, "PYTHONPATH": path},
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         try:
-            done = subprocess.run(
-                command,
-                env={**os.environ, **extra, "PYTHONPATH": path},
-                stderr=subprocess.PIPE,
-                timeout=MOST_SECONDS,
-                check=False,
-            )
+            stderr = process.communicate(timeout=MOST_SECONDS)[1].decode(errors="replace")
         except subprocess.TimeoutExpired:
             return f"took longer than {MOST_SECONDS} s"
-        if done.returncode or not out.exists():
-            sys.stderr.write(done.stderr.decode(errors="replace")[-3000:])
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
-            return lines[-1][:300] if lines else f"ended with status {done.returncode}"
+        finally:
+            # What it has started may outlast it, a load on the machine for one.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode or not out.exists():
+            sys.stderr.write(stderr[-3000:])
+            lines = stderr.strip().splitlines()
+            return lines[-1][:300] if lines else f"ended with status {process.returncode}"
         return list(json.loads(out.read_text(encoding="utf-8")))
 
 
