@@ -28,7 +28,6 @@ class Convolution:
     x: View
     w: View
     out: View
-    bias: View | None
     transposed: bool
     sizes: dict[str, str]
     settings: dict[str, str]
@@ -44,7 +43,8 @@ def read_convolution(node: Node, values: Resolver) -> Convolution:
     rank = len(w.sizes) - 2
     if not 1 <= rank <= 3 or len(x.sizes) != rank + 2 or len(out.sizes) != rank + 2:
         raise Unsupported("a convolution without a batch")
-    bias = None if given["bias"] is None else values.view(given["bias"])
+    if given["bias"] is not None:
+        raise Unsupported("a convolution that has not been expanded")
     stride, dilation = (_integers(given[key], rank, 1) for key in ("stride", "dilation"))
     if not all(isinstance(size, int) for size in (*w.sizes, x.sizes[1])):
         raise Unsupported("a filter whose size is not known")
@@ -61,7 +61,7 @@ def read_convolution(node: Node, values: Resolver) -> Convolution:
         "groups": str(groups),
         "layout": _layout((x, w, out), rank),
     }
-    return Convolution(x, w, out, bias, transposed, sizes, settings)
+    return Convolution(x, w, out, transposed, sizes, settings)
 
 
 def is_channel_bias(view: View, channels: int) -> bool:

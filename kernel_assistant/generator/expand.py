@@ -175,9 +175,28 @@ def _cosine_embedding(writer: _Writer) -> list[Node]:
     return writer.reduced(rows, writer.argument(4, "reduction", 1))
 
 
+def _bias_after(writer: _Writer) -> list[Node]:
+    """A convolution without its bias, which becomes an addition: of the library's, or free in the kernel behind it."""
+    node, bias = writer.node, writer.argument(2, "bias")
+    if bias is None:
+        return [node]
+    rank = len(writer.spec(node.args[1]).shape) - 2
+    channels = node.spec.shape[-1 - rank]
+    kwargs = {key: operand for key, operand in node.kwargs.items() if key != "bias"}
+    args = (*node.args[:2], None, *node.args[3:])
+    plain = Node(name=f"{node.name}_0", op=node.op, args=args, kwargs=kwargs, spec=node.spec)
+    shape = (channels, *["1"] * rank)
+    size: Operand = [int(part) if part.isdigit() else part for part in shape]
+    spec = TensorSpec(dtype=writer.spec(bias).dtype, shape=shape)
+    shift = Node(name=f"{node.name}_1", op="view", args=(bias, size), spec=spec)
+    return [plain, shift, *writer.end("add.Tensor", f"%{plain.name}", f"%{shift.name}")]
+
+
+CONVOLUTIONS = "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution".split()
 EXPANSIONS: dict[str, Callable[[_Writer], list[Node]]] = {
     "cross_entropy_loss": _cross_entropy,
     **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll),
     "triplet_margin_loss": _triplet,
     "cosine_embedding_loss": _cosine_embedding,
+    **dict.fromkeys(CONVOLUTIONS, _bias_after),
 }

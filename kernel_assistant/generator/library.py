@@ -103,14 +103,17 @@ class _ConvolutionCall(_Call):
     def __init__(self, node: Node, values: Resolver) -> None:
         super().__init__(node, node.name)
         self.found: Convolution = read_convolution(node, values)
-        self.bias = self.found.bias
-        if self.bias is not None and not self.bias.is_contiguous:
-            raise Unsupported("a bias that is not contiguous")
 
     def add(self, view: View) -> bool:
-        """Whether the library can add a tensor, which it then does."""
+        """Whether the library can add a tensor, which it then does. Behind a transposed convolution it would be a pass
+        of its own, which our kernels do as well."""
         out = self.found.out
-        if self.bias is not None or view.dtype != out.dtype or not is_channel_bias(view, len(out.sizes)):
+        if (
+            self.found.transposed
+            or self.bias is not None
+            or view.dtype != out.dtype
+            or not is_channel_bias(view, len(out.sizes))
+        ):
             return False
         if view.sizes[len(view.sizes) - len(out.sizes) + 1] != out.sizes[1]:
             return False
@@ -118,7 +121,7 @@ class _ConvolutionCall(_Call):
         return True
 
     def activate(self, node: Node) -> bool:
-        self.activation = "relu" if node.op == "relu" else ""
+        self.activation = "relu" if node.op == "relu" and self.bias is not None else ""
         return bool(self.activation)
 
     def views(self) -> list[View]:
@@ -178,8 +181,16 @@ def _grow(
         group.append(follower.name)
         if call.activation:
             break
+    if isinstance(call, _ConvolutionCall) and call.epilogue == "bias" and _in_a_kernel(readers.get(group[-1], [])):
+        call.bias = None
+        group.pop()
     call.last = group[-1]
     return call, tuple(group)
+
+
+def _in_a_kernel(followers: list[Node]) -> bool:
+    """Whether kernels of ours read a value next: adding the bias costs nothing there and leaves cuDNN its choice."""
+    return bool(followers) and all(_operator(node) not in _OPERATORS | VIEWS for node in followers)
 
 
 def _fuse(call: _ProductCall | _ConvolutionCall, value: str, node: Node, values: Resolver) -> bool:

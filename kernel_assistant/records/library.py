@@ -26,7 +26,7 @@ CONV_SETTINGS = {
     "dilation": None,
     "groups": None,
     "layout": ("nchw", "nhwc"),
-    "epilogue": ("none", "bias", "relu", "bias_relu"),
+    "epilogue": ("none", "bias", "bias_relu"),
     "compute": COMPUTE,
 }
 OPERATIONS = ("cublaslt.matmul", "cudnn.conv", "cudnn.conv_transpose")
@@ -40,6 +40,8 @@ def check_library_launch(library: str, args: Pairs, settings: Pairs) -> None:
     wanted = MATMUL_SETTINGS if library == "cublaslt.matmul" else CONV_SETTINGS
     if len(given) != len(settings) or set(given) != set(wanted):
         raise ValueError(f"{library}: settings must be {', '.join(wanted)}")
+    if library == "cudnn.conv_transpose" and given["epilogue"] != "none":
+        raise ValueError(f"{library}: nothing is fused behind it, epilogue must be none")
     for key, allowed in wanted.items():
         if allowed is not None and given[key] not in allowed:
             raise ValueError(f"{library}: {key} is {given[key]!r}, want one of {', '.join(allowed)}")

@@ -108,12 +108,9 @@ def convolutions() -> dict[str, Case]:
         "conv2d, bias after": (_BiasAfter(), 1, (_spread(3, 3, 12, 12),)),
         "conv2d, channels last": _channels_last(nn.Conv2d(8, 16, 3), picture),
         "conv3d": (nn.Conv3d(4, 8, (3, 2, 3), stride=(1, 2, 2)), 1, (volume,)),
-        "transposed 1d": (nn.ConvTranspose1d(8, 16, 4, stride=2, padding=1), 1, (line,)),
+        "transposed 1d": (nn.ConvTranspose1d(8, 16, 4, stride=2, padding=1, bias=False), 1, (line,)),
         "transposed 2d": (nn.ConvTranspose2d(8, 16, 3, stride=2, output_padding=1, bias=False), 1, (picture,)),
-        "transposed 2d, groups, relu": (
-            nn.Sequential(nn.ConvTranspose2d(8, 16, 3, groups=2, dilation=2), nn.ReLU()),
-            *(1, (picture,)),
-        ),
-        "transposed 3d": (nn.ConvTranspose3d(4, 8, 3, stride=(2, 1, 2), padding=1), 1, (volume,)),
-        "two": (nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.ConvTranspose2d(16, 8, 3)), 2, (picture,)),
+        "transposed 2d, groups": (nn.ConvTranspose2d(8, 16, 3, groups=2, dilation=2, bias=False), 1, (picture,)),
+        "transposed 3d": (nn.ConvTranspose3d(4, 8, 3, stride=(2, 1, 2), padding=1, bias=False), 1, (volume,)),
+        "two": (nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.ConvTranspose2d(16, 8, 3, bias=False)), 2, (picture,)),
     }

@@ -92,6 +92,15 @@ def test_an_activation_ends_a_group() -> None:
     assert library_nodes(graph, "cuda") == (("n0", "n1"),)
 
 
+def test_a_bias_goes_where_it_costs_nothing() -> None:
+    """To cuDNN before ReLU, to the kernel that computes GELU, and to a kernel behind a transposed convolution."""
+    x = torch.randn(2, 4, 9, 9)
+    (with_relu,) = _libraries(nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()), x)
+    (with_gelu,) = _libraries(nn.Sequential(nn.Conv2d(4, 8, 3), nn.GELU()), x)
+    (transposed,) = _libraries(nn.ConvTranspose2d(4, 8, 3), x)
+    assert [_epilogue(one) for one in (with_relu, with_gelu, transposed)] == ["bias_relu", "none", "none"]
+
+
 def test_layer_norm_stays_in_our_kernels() -> None:
     model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64))
     launches = _candidate(export(model, torch.randn(5, 32))).plan.launches

@@ -108,6 +108,8 @@ def test_settings_are_a_closed_list(name: str) -> None:
 
 
 def test_operations_are_a_closed_list() -> None:
+    with pytest.raises(ValueError, match="nothing is fused"):
+        msgspec.structs.replace(CONV, library="cudnn.conv_transpose")
     with pytest.raises(ValueError, match="unknown library operation"):
         Launch(symbol="f", library="cublas.gemm", args=())
     with pytest.raises(ValueError, match="settings belong to library launches"):

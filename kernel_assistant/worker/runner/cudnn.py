@@ -146,7 +146,7 @@ class Convolution:
             if workspace is None or workspace > MOST_WORKSPACE:
                 continue
             name = f"cudnn {'transposed' if self.transposed else 'forward'} {result.algorithm} math {math}"
-            if self.bias is not None and not self.transposed and (self.relu or result.algorithm == PRECOMPUTED_GEMM):
+            if self.bias is not None and (self.relu or result.algorithm == PRECOMPUTED_GEMM):
                 steps = [self._fused(result.algorithm, workspace)]
                 found.append(Way(f"{name} fused", workspace, self._attempt(math, steps)))
             steps = [self._plain(result.algorithm, workspace)]
