@@ -6,6 +6,7 @@ carry the session host's own protocol.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -87,18 +88,18 @@ class Far:
 
 
 def _join(stream: socket.socket, requests: int, answers: int) -> None:
-    """Until either side hangs up."""
-    threading.Thread(target=_pass_on, args=(lambda: os.read(requests, 1 << 16), stream), daemon=True).start()
-    while part := stream.recv(1 << 16):
-        while part:
-            part = part[os.write(answers, part) :]
+    """Until either side hangs up; each sees by itself what that means for it."""
+    threading.Thread(target=_pass_on, args=(requests, stream), daemon=True).start()
+    with contextlib.suppress(OSError):
+        while part := stream.recv(1 << 16):
+            while part:
+                part = part[os.write(answers, part) :]
 
 
-def _pass_on(read: Callable[[], bytes], stream: socket.socket) -> None:
-    try:
-        while part := read():
+def _pass_on(requests: int, stream: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while part := os.read(requests, 1 << 16):
             stream.sendall(part)
-    finally:
         # Both ways: the host sees that we are gone, and the other thread ends.
         stream.shutdown(socket.SHUT_RDWR)
 

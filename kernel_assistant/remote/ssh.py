@@ -77,7 +77,8 @@ class Channel:
             with self.stream.makefile("rb", buffering=0) as reader:
                 frame = read_frame(cast("IO[bytes]", reader))
         except FrameError as error:
-            raise _noisy(self.name, error) from error
+            # One that has ended broke off in the middle; one that waits was not the one who spoke.
+            raise _noisy(self.name, error) if self._code(1) is None else self.failure() from error
         except OSError as error:
             raise self.failure() from error
         if frame is None:
@@ -87,29 +88,33 @@ class Channel:
     def close(self) -> None:
         """Hang up; the command over there sees the end of its input."""
         self.stream.close()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self._end()
         self._errors.close()
 
     def lost(self) -> bool:
         """Whether ssh itself has ended in the middle, rather than the command."""
-        try:
-            return _failed(self.process.wait(1))
-        except subprocess.TimeoutExpired:
-            return False
+        code = self._code(1)
+        return code is not None and _failed(code)
 
     def failure(self) -> KernelAssistantError:
         """What to raise where the command did not answer."""
-        try:
-            code = self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
+        code = self._end()
         self._errors.seek(0)
         return explain(self.name, code, self._errors.read().decode(errors="replace"))
+
+    def _end(self) -> int:
+        code = self._code(5)
+        if code is None:
+            self.process.kill()
+            code = self.process.wait()
+        return code
+
+    def _code(self, seconds: float) -> int | None:
+        """The exit code, None if it has not ended within `seconds`."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
 
 
 def explain(name: str, code: int, said: str) -> KernelAssistantError:

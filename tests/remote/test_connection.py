@@ -65,6 +65,7 @@ def wait_for(text, stream):
     raise AssertionError(f"nothing said {text!r}")
 
 
+@pytest.mark.slow
 def test_job_goes_on_when_the_connection_is_killed(tiny, run, here, steered):
     command = [sys.executable, "-m", "kernel_assistant", "optimize", steered("tick 150"), "--host", "box"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -123,6 +124,7 @@ def test_session_host_that_dies_is_not_taken_for_a_lost_connection(tiny, run, st
     assert "error: box: the session host" in said
 
 
+@pytest.mark.slow
 def test_recording_of_a_scan_travels_with_the_module(tiny, sshd, run, here, module):
     module.write_text(f"# tick 1\n{module.read_text().partition('def get_inputs')[0]}")
     (here / "program.py").write_text("import torch\nfrom net import Net\nNet()(torch.randn(64, 4096))\n")
