@@ -18,7 +18,7 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
         "cols/tile": {"nt": _NT, "tile": (32, 64, 128, 256, 512, 1024)},
         "scan/rows": {"nt": _NT, "tile": (256, 512, 1024, 4096)},
         "scan/cols": {"nt": _NT, "tile": (64, 256, 1024)},
-        "window": {"tile": (128, 256, 512, 1024, 4096)},
+        "window": {"stage": (0, 1), "tile": (128, 256, 512, 1024, 4096)},
     },
     "cuda": {
         "pointwise": {"hint": _NT, "unroll": (1, 2, 4), "block": (128, 256, 512, 1024), "vec": (1, 2, 4, 8)},

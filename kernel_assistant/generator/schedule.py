@@ -15,7 +15,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "cols/tile": {"nt": 0, "tile": 256},
         "scan/rows": {"lanes": 64, "nt": 0, "tile": 512},
         "scan/cols": {"nt": 0, "tile": 256},
-        "window": {"tile": 1024},
+        "window": {"stage": 0, "tile": 1024},
         "parts": {},
     },
     "cuda": {

@@ -17,7 +17,7 @@ def initial_cpu(shape: Shape, device: DeviceFacts) -> list[Schedule]:
             make("cpu", "pointwise", nt=nt, tile=16384),
         ]
     if shape.family == "window":
-        return [make("cpu", "window"), make("cpu", "window", tile=256)]
+        return [make("cpu", "window"), make("cpu", "window", stage=1), make("cpu", "window", tile=256)]
     if shape.family == "rows":
         return _rows(shape, device, nt)
     if shape.family == "cols":

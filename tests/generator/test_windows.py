@@ -42,10 +42,11 @@ def test_first_schedule(name: str, tmp_path: Path) -> None:
         check(model, resized(args, args[0].shape[0] * 2 + 1), built)
 
 
-@pytest.mark.parametrize("name", ["max 1d dilated", "average 2d long", "mixed", "fused"])
-def test_tiles_end_anywhere(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("name", ["max 1d dilated", "average 2d long", "mixed", "fused", "max 3d dilated", "bf16"])
+def test_tiles_end_anywhere(name: str, stage: int, tmp_path: Path) -> None:
     model, args = WINDOWS[name]
-    check(model, args, Built(_graph(name), make("cpu", "window", tile=7), tmp_path))
+    check(model, args, Built(_graph(name), make("cpu", "window", tile=7, stage=stage), tmp_path))
 
 
 @pytest.mark.parametrize("name", [*WINDOWS, *OTHERS])
@@ -93,8 +94,9 @@ def test_all_ways_to_place_windows(data: st.DataObject, tmp_path_factory: pytest
 
     model, x = Function(pool), spread(2, 3, height, width)
     graph = export(model, x)
-    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path_factory.mktemp("window"))
-    check(model, (x,), built)
+    schedules = initial(graph, "cpu", cpu.facts())
+    schedule = schedules[data.draw(st.integers(0, len(schedules) - 1))]
+    check(model, (x,), Built(graph, schedule, tmp_path_factory.mktemp("window")))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,13 @@
-"""Windows: one task per tile of an output row; positions along the row that need no test run without one."""
+"""Windows: one task per tile of an output row; positions along the row that need no test run without one.
+
+With `stage`, each row of the input first goes to a buffer, so that work before the window is done once for a position.
+"""
 
 from __future__ import annotations
 
 from kernel_assistant.generator.cpu.common import loads, parallel, pointers, stores
+from kernel_assistant.generator.cpu.rows import STACK
+from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Axis, Span
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.render import Body, Unit, literal
@@ -54,7 +59,7 @@ def emit_window(nest: Nest, schedule: Schedule) -> Unit:
     pointers(unit, nest, nest.outer, "o")
     body = Body(unit, nest)
     for part in plan.parts:
-        _window(body, part, tile)
+        _window(body, part, tile, bool(schedule["stage"]))
         body.names[id(part.window)] = f"w{part.number}[i - begin]"
     body.write(plan.steady, loads(unit, nest), "s")
     unit.add("#pragma omp simd")
@@ -67,7 +72,7 @@ def emit_window(nest: Nest, schedule: Schedule) -> Unit:
     return unit
 
 
-def _window(body: Body, part: Part, tile: int) -> None:
+def _window(body: Body, part: Part, tile: int, stage: bool) -> None:
     """w<number>[0 … end - begin): the window at each output of the tile."""
     unit, nest, number = body.unit, body.nest, part.number
     ctype, last = part.window.ctype, part.last
@@ -90,21 +95,23 @@ def _window(body: Body, part: Part, tile: int) -> None:
     unit.add(f"return {inner.name(part.window.arg)};")
     unit.close(";")
     if last is None:
-        _columns(unit, part, ["i"], "begin", "end")
+        _columns(unit, part, [f"read{number}(i)"], "begin", "end")
+    elif stage:
+        _staged(unit, part, last, tile)
     else:
         _along(unit, part, last)
     for _ in part.spans:
         unit.close()
 
 
-def _columns(unit: Unit, part: Part, positions: list[str], begin: str, end: str) -> None:
-    """Add what is read at `positions`, which all exist, to the outputs in [begin, end)."""
+def _columns(unit: Unit, part: Part, values: list[str], begin: str, end: str) -> None:
+    """Add `values`, which all exist, to the outputs in [begin, end)."""
     number = part.number
     unit.add("#pragma omp simd")
     unit.open(f"for (int64_t i = {begin}; i < {end}; ++i)")
     unit.add(f"{part.window.ctype} x = w{number}[i - begin];")
-    for at in positions:
-        unit.add(f"x = {JOIN[part.window.kind].format('x', f'read{number}({at})')};")
+    for value in values:
+        unit.add(f"x = {JOIN[part.window.kind].format('x', value)};")
     unit.add(f"w{number}[i - begin] = x;")
     unit.close()
 
@@ -121,13 +128,37 @@ def _along(unit: Unit, part: Part, span: Span) -> None:
         _edge(unit, part, span, "begin", "low")
     if span.size <= WRITTEN_OUT:
         places = [_shifted(span, k * span.dilation - span.padding) for k in range(span.size)]
-        _columns(unit, part, places, "low", "high")
+        _columns(unit, part, [f"read{part.number}({at})" for at in places], "low", "high")
     else:
         unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
-        _columns(unit, part, [position("i", span, "k")], "low", "high")
+        _columns(unit, part, [f"read{part.number}({position('i', span, 'k')})"], "low", "high")
         unit.close()
     if not always_inside(span):
         _edge(unit, part, span, "high", "end")
+
+
+def _staged(unit: Unit, part: Part, span: Span, tile: int) -> None:
+    """The inner loop over a copy of the row, with the neutral value where the row has none."""
+    row, number, ctype = f"row{part.number}", part.number, part.window.ctype
+    length = (tile - 1) * span.stride + (span.size - 1) * span.dilation + 1
+    if length * 8 > STACK:
+        raise Unsupported("a row too long for the stack")
+    unit.add(f"alignas(64) {ctype} {row}[{length}];")
+    unit.add(f"const int64_t from = {position('begin', span, '')};")
+    unit.add(f"const int64_t all = (end - 1 - begin) * {span.stride} + {(span.size - 1) * span.dilation + 1};")
+    unit.add("const int64_t low = ka_min(all, ka_max((int64_t)0, -from));")
+    unit.add(f"const int64_t high = ka_max(low, ka_min(all, {span.source.size} - from));")
+    unit.add(f"for (int64_t j = 0; j < low; ++j) {row}[j] = {neutral_text(part)};")
+    unit.add("#pragma omp simd")
+    unit.add(f"for (int64_t j = low; j < high; ++j) {row}[j] = read{number}(from + j);")
+    unit.add(f"for (int64_t j = high; j < all; ++j) {row}[j] = {neutral_text(part)};")
+    at = "(i - begin)" if span.stride == 1 else f"(i - begin) * {span.stride}"
+    if span.size <= WRITTEN_OUT:
+        _columns(unit, part, [f"{row}[{at} + {k * span.dilation}]" for k in range(span.size)], "begin", "end")
+        return
+    unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
+    _columns(unit, part, [f"{row}[{at} + k * {span.dilation}]"], "begin", "end")
+    unit.close()
 
 
 def _shifted(span: Span, by: int) -> str:
