@@ -93,6 +93,9 @@ def _words(undone: Undone, dry_run: bool) -> str:
     names = ", ".join(undone.classes)
     if dry_run:
         return f"{names} in {undone.source} would be as before"
+    if undone.source.suffix != ".py":
+        kept = f"; kept, since they were changed: {', '.join(undone.kept)}" if undone.kept else ""
+        return f"{names}: {undone.source.name} replaces it no more{kept}"
     state = "byte for byte as before" if undone.restored else "without the kernels; other changes stay"
     kept = f"; kept, since they were changed: {', '.join(undone.kept)}" if undone.kept else ""
     return f"{names}: {undone.source} is {state}{kept}"

@@ -68,15 +68,15 @@ def prepare_applied(
 
 
 def _task(applied: AppliedClass, source: Path, text: str, target: str) -> KernelTask:
-    """As recorded; where that named files of another machine, or nothing was recorded, as the file declares it now."""
+    """As it was then; where that named files that are not here, or nothing was kept, as the file declares it now."""
     known = applied.task
-    if known is None or known.source is InputSource.files:
+    if known is None or not _is_whole(known):
         numerics = applied.provenance["numbers"]["numerics"]
         try:
             return build_task(f"{source}:{applied.class_name}", target=target, numerics=numerics, text=text)
         except UsageError as error:
             raise UsageError(
-                f"the recorded inputs are not kept in the package, and {error.cause}", error.next_step
+                f"the inputs of then are not on this machine, and {error.cause}", error.next_step
             ) from error
     module_name, search_path = import_location(source)
     return msgspec.structs.replace(
@@ -88,6 +88,13 @@ def _task(applied: AppliedClass, source: Path, text: str, target: str) -> Kernel
         module_name=module_name if applied.source is not None else applied.module,
         target=target,
     )
+
+
+def _is_whole(task: KernelTask) -> bool:
+    """Whether the task can be opened without what a Python call or a scan left on another machine."""
+    if task.source is InputSource.recorded:
+        return Path(task.recording).is_dir()
+    return task.source is not InputSource.files
 
 
 def _replaced(applied: AppliedClass, text: str) -> str:

@@ -53,7 +53,7 @@ def apply_job(
         warnings.append("the edited file was not timed; its guard may cost more than the kernels gain")
     options = timing.options if timing else Options()
     source = place_of(row.task, row.options).path
-    outside = into is not None or is_installed(source)
+    outside = into is not None or row.task.installed or is_installed(source)
     if outside:
         project = Path(import_location(into.absolute())[1]) if into is not None else Path.cwd()
         applied = apply_outside(folder, source, project, into=into, dry_run=dry_run, options=options)
