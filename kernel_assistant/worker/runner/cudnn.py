@@ -25,8 +25,6 @@ PRECOMPUTED_GEMM = 1
 #: By Fourier transforms: their error in fp32 is well above PyTorch's.
 FOURIER = {False: (4, 5), True: (2, 3)}
 ALGORITHMS = 8
-#: Algorithms that are run to choose from them.
-TRIED = 4
 MOST_WORKSPACE = 512 << 20
 
 Step = Callable[[Words], int]
@@ -139,7 +137,7 @@ class Convolution:
 
     def ways(self) -> list[Way]:
         found = []
-        for result in self._algorithms()[:TRIED]:
+        for result in self._algorithms():
             math = result.math if self.math is None else self.math
             self._set_math(math)
             workspace = self._workspace(result.algorithm)
