@@ -166,3 +166,34 @@ def test_two_classes_of_one_name_are_refused(library: Path, result: Path) -> Non
     manifest.write_text(json.dumps(document))
     with pytest.raises(UsageError, match=r"Gate of vendor\.other already"):
         apply_outside(result, library, project)
+
+
+def test_classes_of_one_library_share_a_package(
+    library: Path, result: Path, make_result: MakeResult, user_file: str, python: Python
+) -> None:
+    project = library.parents[2]
+    text = user_file.replace("class Gate(", "class Port(").replace("Gate", "Port")
+    (library.parent / "ports.py").write_text(text)
+    other = make_result(text, class_name="Port")
+    task = decode((other / "task.json").read_bytes(), KernelTask)
+    (other / "task.json").write_bytes(encode(msgspec.structs.replace(task, module_name="vendor.ports")))
+    main = project / "main.py"
+    main.write_text(MAIN)
+    apply_outside(result, library, project, into=main)
+    applied = apply_outside(other, library.parent / "ports.py", project)
+    code = """
+import sys, warnings
+warnings.simplefilter("error", RuntimeWarning)
+sys.path[:0] = ["", "site-packages"]
+import torch, kernels_for_vendor, vendor.layers, vendor.ports
+torch.set_grad_enabled(False)
+for cls in (vendor.layers.Gate, vendor.ports.Port):
+    cls().eval()(torch.randn(5, 64))
+print(*sorted((name, found["kernel"]) for name, found in kernels_for_vendor.counters().items()))
+"""
+    assert python(code, project) == "('Gate', 1) ('Port', 1)\n"
+    assert undo_outside(applied.package, "Port").classes == ("Port",)
+    assert not (applied.package / "Port").exists() and "import kernels_for_vendor" in main.read_text()
+    assert python(code, project) == "('Gate', 1)\n"
+    undo_outside(applied.package)
+    assert not applied.package.exists() and main.read_text() == MAIN
