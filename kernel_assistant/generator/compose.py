@@ -63,7 +63,7 @@ class _Buffers:
         self.same = found.same
         self.scratch: list[BufferSpec] = []
         self.place = {value.name: value.name for value in graph.inputs}
-        self.place |= {self._root(name): f"out{number}" for number, name in enumerate(found.outputs)}
+        self.place |= {name: f"out{number}" for number, name in enumerate(found.outputs)}
         self.last = {
             self._root(name): number
             for number, part in enumerate(found.parts)

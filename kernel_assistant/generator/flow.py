@@ -38,7 +38,11 @@ def operator(node: Node) -> str:
 
 
 class Flow:
-    """An expanded graph, ready to be cut. `same` maps reshapes to the values whose elements they have."""
+    """An expanded graph, ready to be cut.
+
+    `same` maps reshapes to the values that are read in their place, `wanted` has the value that is written for each
+    output of the graph.
+    """
 
     def __init__(self, graph: OpGraph, groups: tuple[tuple[str, ...], ...]) -> None:
         self.graph = _with_copies(graph)
@@ -50,7 +54,7 @@ class Flow:
         in_groups = {name for group in groups for name in group}
         self.free = {name for name, node in self.nodes.items() if self._is_free(node) and name not in in_groups}
         self.same: dict[str, str] = {}
-        wanted = self._outputs()
+        self.wanted = wanted = self._outputs()
         self.unit_of: dict[str, Unit] = {}
         for group in groups:
             unit = Unit(tuple(sorted(group, key=self.place.__getitem__)), library=True)

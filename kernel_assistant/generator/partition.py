@@ -39,8 +39,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Parts in the order in which they run. `same`: other names of values that are reshapes of them. `outputs`: the
-    graph's outputs; copies where it returns an input, or a value twice."""
+    """Parts in the order in which they run.
+
+    `same`: what is read in the place of a reshape. `outputs`: the value that is written for each output of the graph;
+    a copy where the graph returns an input, or a value twice.
+    """
 
     parts: tuple[Part, ...]
     same: dict[str, str]
@@ -93,7 +96,7 @@ def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
 def _cut_expanded(graph: OpGraph, target: str) -> Partition:
     readable, groups = with_readable_operands(graph, target)
     flow = Flow(readable, groups)
-    return Partition(tuple(_cheapest(flow, target)), flow.same, flow.graph.outputs)
+    return Partition(tuple(_cheapest(flow, target)), flow.same, tuple(flow.wanted))
 
 
 def _cheapest(flow: Flow, target: str) -> list[Part]:

@@ -67,7 +67,15 @@ def _step(builder: _Builder, step: str, pick: int) -> None:
         places[0], places[-1] = places[-1], places[0]
         builder.add(step, 0, rank - 1, shape=tuple(places))
     elif step == "view" and rank == 3:
-        joined = (builder.shape[0], f"{builder.shape[1]}*{builder.shape[2]}")
+        joined = (builder.shape[0], _product(*builder.shape[1:]))
         builder.add("reshape", list(joined), shape=joined)
     else:
         builder.add(UNARY[pick % len(UNARY)])
+
+
+def _product(left: str, right: str) -> str:
+    """The size of two joined dimensions, as the exporter writes it."""
+    if "B" in (left, right):
+        other = right if left == "B" else left
+        return "B" if other == "1" else f"{other}*B"
+    return str(int(left) * int(right))

@@ -135,5 +135,8 @@ COMPOSITES: dict[str, Case] = {
     "standardized": _case(lambda x: ((x - x.mean()) / x.std()).softmax(-1), _spread(9, 131)),
     "half chain": _case(lambda x: F.softmax(F.layer_norm(x, (65,)), 0).transpose(0, 1).relu(), _spread(37, 65).half()),
     "attention": (_Attention(), (_spread(3, 7, 33),)),
+    "view returned": _case(
+        lambda x: (F.softmax(F.softmax(x.view(-1, 6), 0), 1), x.view(-1, 6), x.relu().view(-1)), _spread(7, 2, 3)
+    ),
     "returned twice": _case(lambda x: (x.sum(0), x.sum(0).unsqueeze(0), x.relu(), x.mean()), _spread(37, 65)),
 }
