@@ -143,6 +143,8 @@ def test_a_plan_refuses_what_the_library_cannot_be_asked(fields: dict[str, Any],
         ({"ldo": "47"}, "47 apart"),
         ({"batch": "2", "stride_o": "48*B"}, "out has"),
         ({"k": "0"}, "sizes"),
+        ({"batch": "2147483648"}, "2147483648 times"),
+        ({"m": "3", "batch": "2"}, "overlap"),
         ({"stride_a": "-1", "batch": "2"}, "a has"),
     ],
 )
@@ -150,6 +152,10 @@ def test_products_beyond_their_buffers_are_refused(pairs: dict[str, str], reason
     with pytest.raises(libraries.LibraryError, match=reason):
         cublaslt.check_spans(bound(changed(MATMUL, **pairs)))
     cublaslt.check_spans(bound(MATMUL))
+
+
+def test_matrices_of_a_batch_may_lie_between_each_others_rows() -> None:
+    cublaslt.check_spans(bound(changed(MATMUL, m="3", batch="2", ldo="96", stride_o="48")))
 
 
 @pytest.mark.parametrize("pairs", [{"o0": "6"}, {"c": "9"}, {"k": "32"}, {"n": "B + 1"}, {"groups": "3"}, {"f0": "5"}])

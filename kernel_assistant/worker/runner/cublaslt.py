@@ -26,6 +26,7 @@ MOST_WORKSPACE = 32 << 20
 #: What applied packages ask of tensors.
 ALIGNMENT = 16
 ALGORITHMS = 6
+INT_MAX = 2**31 - 1
 
 
 class HeuristicResult(ctypes.Structure):
@@ -187,7 +188,7 @@ def check_spans(launch: BoundLibraryCall) -> None:
     """Raises LibraryError where the sizes reach beyond a buffer or make no sense."""
     sizes, settings = launch.sizes, launch.settings
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
-    if min(m, n, batch) < 0 or k < 1:
+    if min(m, n, batch) < 0 or k < 1 or max(m, n, k, batch) > INT_MAX:
         raise LibraryError(f"{launch.symbol}: sizes {m}×{k}×{n}, {batch} times")
     shapes = {"a": (k, m) if settings["transpose_a"] == "1" else (m, k), "out": (m, n), "c": (m, n)}
     shapes["b"] = (n, k) if settings["transpose_b"] == "1" else (k, n)
@@ -201,6 +202,9 @@ def check_spans(launch: BoundLibraryCall) -> None:
             needed = max(batch - 1, 0) * stride + max(rows - 1, 0) * step + columns
             if step < columns or stride < 0:
                 raise LibraryError(f"{launch.symbol}: {field} has rows of {columns} elements, {step} apart")
+            apart = stride >= max(rows - 1, 0) * step + columns or (stride >= columns and step >= batch * stride)
+            if field == "out" and batch > 1 and not apart:
+                raise LibraryError(f"{launch.symbol}: matrices of out overlap")
         if 0 not in (m, n, batch) and needed > launch.spans[field]:
             raise LibraryError(f"{launch.symbol}: {field} has {launch.spans[field]} elements, the launch uses {needed}")
 
