@@ -10,6 +10,7 @@ from kernel_assistant.generator.expr import COMPUTE, Axes, Axis, Expr, Op, Reduc
 from kernel_assistant.generator.positions import Place, integer, iota, move, whole
 from kernel_assistant.generator.sizes import parse_size
 from kernel_assistant.generator.windows import always_inside, reach, start
+from kernel_assistant.generator.windows_chains import largest_with_index, uneven
 
 Lowering = Callable[[Context], Value | tuple[Value, ...]]
 
@@ -37,20 +38,25 @@ class _Pool:
             raise Unsupported(f"{self.context.node.op}: {name} is {found!r}")
         return numbers * (self.dims // len(numbers))
 
+    def spans(self, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> list[Span]:
+        """A span for each pooled dimension."""
+        sizes = zip(self.inputs, self.outputs, kernel, stride, dilation, padding, strict=True)
+        return [Span(Axis(size), Axis(out), k, s, d, p) for size, out, k, s, d, p in sizes]
+
+    def written_out(self, spans: list[Span]) -> tuple[list[Axes], tuple[Axes, ...]]:
+        """The pooled dimensions, and all dimensions of the result."""
+        out = tuple(() if span.out.size == 1 else (span.out,) for span in spans)
+        return list(self.value.dims[self.first :]), (*self.value.dims[: self.first], *out)
+
     def pool(
         self, kind: str, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
     ) -> tuple[Expr, tuple[Axes, ...], list[Span | None]]:
         """The reduced values, their dimensions, and the span of each pooled dimension that is more than itself."""
         expr, dims = self.value.expr, list(self.value.dims)
-        spans: list[Span | None] = []
-        for number in range(self.dims):
-            size, out = self.inputs[number], self.outputs[number]
-            k, s, p, d = kernel[number], stride[number], padding[number], dilation[number]
-            if (k, p, out) == (1, 0, size):
-                spans.append(None)
-                continue
-            span = Span(Axis(size), Axis(out), k, s, d, p)
-            spans.append(span)
+        every = self.spans(kernel, stride, padding, dilation)
+        spans = [
+            None if (span.size, span.padding, span.out.size) == (1, 0, span.source.size) else span for span in every
+        ]
         used = [span for span in spans if span is not None]
         if used and all(_everything(span) for span in used):
             axes = tuple(axis for span, dim in zip(spans, dims[self.first :], strict=True) if span for axis in dim)
@@ -78,11 +84,23 @@ def _max_pool(dims: int, with_indices: bool = False) -> Lowering:
         kernel = pool.numbers(1, "kernel_size", [])
         ones, zeros = [1] * dims, [0] * dims
         padding, dilation = pool.numbers(3, "padding", zeros), pool.numbers(4, "dilation", ones)
-        expr, axes, _ = pool.pool("max", kernel, pool.numbers(2, "stride", kernel), padding, dilation)
+        stride = pool.numbers(2, "stride", kernel)
+        if with_indices and _is_read(context, 1):
+            spans = pool.spans(kernel, stride, padding, dilation)
+            pooled, axes = pool.written_out(spans)
+            best, index = largest_with_index(value.expr, pooled, spans)
+            return context.result(best, axes, value.dtype), context.result(index, axes, "i64")
+        expr, axes, _ = pool.pool("max", kernel, stride, padding, dilation)
         found = context.result(expr, axes, value.dtype)
         return (found,) if with_indices else found
 
     return lower
+
+
+def _is_read(context: Context, place: int) -> bool:
+    """Whether one of the results of the node is used."""
+    own = (f"%{context.node.name}", place)
+    return any(node.op == "getitem" and node.args[:2] == own for node in context.graph.nodes)
 
 
 def _avg_pool(dims: int) -> Lowering:
@@ -128,10 +146,17 @@ def _floating(context: Context) -> Value:
 
 def _adaptive(kind: str, dims: int) -> Lowering:
     def lower(context: Context) -> Value | tuple[Value, ...]:
-        value = context.value(context.node.args[0])
+        value = context.value(context.node.args[0]) if kind == "max" else _floating(context)
         pool = _Pool(context, value, dims)
+        if kind == "max" and _is_read(context, 1):
+            raise Unsupported(f"indices of {context.node.op}")
         if any(size % out for size, out in zip(pool.inputs, pool.outputs, strict=True)):
-            raise Unsupported(f"{context.node.op} to sizes that do not divide the input's")
+            spans = pool.spans(*([1] * dims for _ in range(4)))
+            pooled, dims_out = pool.written_out(spans)
+            found, number = uneven(kind, value.expr, pooled, spans)
+            if kind == "max":
+                return (context.result(found, dims_out, value.dtype),)
+            return context.result(Op(found.ctype, "{0} / {1}", (found, cast(number, found.ctype))), dims_out)
         kernel = [size // out for size, out in zip(pool.inputs, pool.outputs, strict=True)]
         expr, axes, _ = pool.pool(kind, kernel, kernel, [0] * dims, [1] * dims)
         if kind == "max":

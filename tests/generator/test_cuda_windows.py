@@ -15,14 +15,14 @@ from kernel_assistant.generator.search import initial
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
-from tests.generator.window_modules import GATHERS, LAYOUT, OTHERS, WINDOWS, spread
+from tests.generator.window_modules import CHAINS, GATHERS, LAYOUT, OTHERS, WINDOWS, spread
 
 pytestmark = pytest.mark.gpu
 
 H200 = DeviceFacts(
     target="cuda", name="H200", arch="sm_90", cores=132, cache_bytes=50 << 20, shared_bytes_per_block=227 << 10
 )
-CASES = {**WINDOWS, **OTHERS, **GATHERS, **LAYOUT}
+CASES = {**WINDOWS, **OTHERS, **CHAINS, **GATHERS, **LAYOUT}
 FORMS = [
     ("max 1d dilated", "window/shared block=64"),
     ("max 2d", "window/direct rows=8 block=128"),

@@ -21,7 +21,7 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.targets import cpu
 from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
-from tests.generator.window_modules import IMAGE, OTHERS, WINDOWS, spread
+from tests.generator.window_modules import CHAINS, IMAGE, OTHERS, WINDOWS, spread
 
 H200 = DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20)
 
@@ -31,9 +31,9 @@ def _graph(name: str) -> OpGraph:
     return export(model, *args)
 
 
-@pytest.mark.parametrize("name", [*WINDOWS, *OTHERS])
+@pytest.mark.parametrize("name", [*WINDOWS, *OTHERS, *CHAINS])
 def test_first_schedule(name: str, tmp_path: Path) -> None:
-    model, args = {**WINDOWS, **OTHERS}[name]
+    model, args = {**WINDOWS, **OTHERS, **CHAINS}[name]
     graph = export(model, *args)
     built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
     check(model, args, built)
@@ -102,8 +102,9 @@ def test_all_ways_to_place_windows(data: st.DataObject, tmp_path_factory: pytest
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (lambda x: F.adaptive_avg_pool2d(x, (4, 3)), "do not divide"),
-        (lambda x: F.max_pool2d(x, 2, return_indices=True), "result 1 of"),
+        (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), "adaptive pooling over"),
+        (lambda x: F.max_pool2d(x, 6, return_indices=True), "indices of maxima over 36"),
+        (lambda x: F.adaptive_max_pool2d(x, 1, return_indices=True), "indices of adaptive"),
     ],
 )
 def test_what_is_not_written_says_why(function: object, reason: str) -> None:

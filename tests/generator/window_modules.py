@@ -87,6 +87,16 @@ OTHERS: dict[str, Case] = {
     "rows: mean of a window": case(lambda x: F.avg_pool2d(x, 2).mean((2, 3)), IMAGE),
     "pointwise: slice of a window": case(lambda x: F.max_pool2d(x, 2)[..., 1:], IMAGE),
 }
+CHAINS: dict[str, Case] = {
+    "indices 1d": case(lambda x: F.max_pool1d(x, 8, 3, 4, 3, return_indices=True), ROW),
+    "indices 2d": case(lambda x: F.max_pool2d(x.relu(), 3, 2, 1, return_indices=True), IMAGE),
+    "indices 3d": case(lambda x: F.max_pool3d(x, 2, return_indices=True)[1], VOLUME),
+    "indices of ties": case(lambda x: F.max_pool2d(x, 3, 1, 1, return_indices=True), indices(2, 3, 2, 7, 9).float()),
+    "uneven average": case(lambda x: F.adaptive_avg_pool2d(x, (7, 12)), IMAGE),
+    "uneven average of halves": case(lambda x: F.adaptive_avg_pool1d(x, 31), ROW.bfloat16()),
+    "uneven maximum": case(lambda x: F.adaptive_max_pool2d(x, (6, 29)), IMAGE),
+    "finer": case(lambda x: F.interpolate(x, size=(34, 40), mode="area"), IMAGE),
+}
 TABLE = spread(9, 7)
 GATHERS: dict[str, Case] = {
     "embedding": case(lambda i, w: F.embedding(i, w, padding_idx=0), indices(9, 3, 5), TABLE),
