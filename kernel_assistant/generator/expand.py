@@ -23,7 +23,7 @@ def expand(graph: OpGraph) -> OpGraph:
 
 
 def in_steps(graph: OpGraph, dim: int) -> OpGraph:
-    """The same graph with every sum or mean over all dimensions as two: over `dim`, then over the rest.
+    """The same graph with every sum, mean or extreme over all dimensions as two: over `dim`, then over the rest.
 
     So the first one can be part of what computes its argument row by row, and only one value a row is written.
     """
@@ -37,7 +37,7 @@ def _two_steps(writer: _Writer, dim: int) -> list[Node]:
     """Empty where the node is no reduction of a matrix or more to one number."""
     node, name = writer.node, _name(writer.node)
     at = REDUCTION_AT.get(name)
-    if node.spec.shape or (at is None and (name not in ("sum", "mean") or len(node.args) != 1 or node.kwargs)):
+    if node.spec.shape or (at is None and (name not in STEPS or len(node.args) != 1 or node.kwargs)):
         return []
     tensors = node.args[: 1 if at is None else 2]
     shapes = {writer.spec(operand).shape for operand in tensors}
@@ -52,13 +52,22 @@ def _two_steps(writer: _Writer, dim: int) -> list[Node]:
         args = [*node.args[:at], *[None] * (at - len(node.args)), 0, *node.args[at + 1 :]]
         values = writer.add(node.op, *args, shape=shape, **kwargs)
     rest = tuple(size for place, size in enumerate(shape) if place != dim % len(shape))
-    rows = writer.add("sum.dim_IntList", values, [dim], shape=rest)
-    if reduction == "sum":
-        return writer.end("sum", rows)
+    rows = writer.add(STEPS[reduction], values, [dim], shape=rest)
+    if reduction != "mean":
+        return writer.end(reduction, rows)
     total = writer.add("sum", rows, shape=())
     return writer.end("div.Tensor", total, "*".join(f"({size})" for size in shape))
 
 
+#: Reductions over everything, and what their first step is.
+STEPS = {
+    "sum": "sum.dim_IntList",
+    "mean": "sum.dim_IntList",
+    "max": "amax",
+    "min": "amin",
+    "amax": "amax",
+    "amin": "amin",
+}
 #: Elementwise losses: where their argument `reduction` is.
 REDUCTION_AT = {
     **dict.fromkeys("mse_loss l1_loss huber_loss smooth_l1_loss kl_div soft_margin_loss".split(), 2),

@@ -138,5 +138,6 @@ COMPOSITES: dict[str, Case] = {
     "view returned": _case(
         lambda x: (F.softmax(F.softmax(x.view(-1, 6), 0), 1), x.view(-1, 6), x.relu().view(-1)), _spread(7, 2, 3)
     ),
+    "largest share": _case(lambda x: (F.softmax(x, 1).max(), F.softmax(x, 1).amin()), _spread(37, 65).half()),
     "returned twice": _case(lambda x: (x.sum(0), x.sum(0).unsqueeze(0), x.relu(), x.mean()), _spread(37, 65)),
 }

@@ -70,6 +70,8 @@ def test_the_cut_is_where_little_crosses_it() -> None:
 def test_a_mean_over_everything_begins_in_the_rows() -> None:
     found = _cut(lambda x, y: F.kl_div(F.log_softmax(x, 1), y), torch.rand(64, 96), torch.rand(64, 96))
     assert _operators(found) == [["log_softmax", "kl_div", "sum"], ["sum", "div"]]
+    found = _cut(lambda x: F.softmax(x, 1).max(), torch.rand(64, 96))
+    assert _operators(found) == [["softmax", "amax"], ["max"]]
 
 
 def test_a_reduction_is_not_repeated_in_a_loop_around_it() -> None:
