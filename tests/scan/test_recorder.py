@@ -179,6 +179,20 @@ def test_forked_and_started_children_are_not_part_of_it_unless_asked_for(write, 
     assert [class_of(one, "Net").calls for one in recordings] == [3, 3]
 
 
+def test_inputs_that_do_not_pickle_are_tried_once_and_noted(write, record):
+    path = write(
+        "odd.py",
+        "import torch\n\n\nclass Odd:\n    def __reduce__(self):\n"
+        "        print('asked')\n        raise ValueError('not me')\n\n\n"
+        "class Add(torch.nn.Module):\n    def forward(self, x, odd):\n        return x + 1\n\n\n"
+        "for _ in range(5):\n    Add()(torch.ones(2), Odd())\n",
+    )
+    done, (recording,) = record(path)
+    (configuration,) = class_of(recording, "Add").configurations
+    assert done.stdout.count("asked") == 1 and class_of(recording, "Add").calls == 5
+    assert configuration.notes == ("inputs-0.pt: ValueError: not me",) and configuration.signatures[0].sample == -1
+
+
 def test_large_inputs_are_described_and_views_kept_without_their_storage(write, record):
     path = write(
         "big.py",

@@ -194,8 +194,11 @@ class Recorder:
             configuration.signatures[key] = signature
         signature.calls += 1
         frame.signature = signature
-        if not folded and (signature.sample < 0 or not signature.exact):
+        settled = signature.refused or (signature.sample >= 0 and signature.exact)
+        if not (settled or folded or frame.cls.is_container):
+            begun = self.clock.begin(bool(frame.begun))
             self.samples.keep_inputs(frame.cls, configuration, signature, (args, kwargs), self._matters(frame.cls))
+            self._aside(begun, frame.above)
 
     def _configuration(self, cls: ModuleClass, module: Any) -> Configuration | None:
         found: Configuration | None = self._configurations.get(module)
@@ -262,10 +265,37 @@ class Recorder:
             signature.output_bytes = reader.bytes
         configuration = frame.configuration
         if configuration is not None and signature.sample >= 0 and configuration.kept != "module":
+            begun = self.clock.begin(frame.begun is not None)
             self.samples.keep_module(frame.cls, configuration, frame.module, self._matters(frame.cls))
+            self._aside(begun, frame.above)
+
+    def _aside(self, begun: Any, above: Frame | None) -> None:
+        """Take what was kept just now out of the calls around it. On the device's time line it is a gap in each of
+        them; the CPU's times are mended by `Frame.overhead`."""
+        around: list[Frame] = []
+        while above is not None:
+            if above.begun is not None:
+                around.append(above)
+            above = above.above
+        if begun is None or not around:
+            return
+        inner = around[0]
+
+        def note(seconds: float) -> None:
+            with self._lock:
+                inner.cls.own -= seconds
+                inner.cls.share -= seconds
+                if inner.unserved:
+                    inner.cls.unserved[inner.unserved] = inner.cls.unserved.get(inner.unserved, 0.0) - seconds
+                for frame in around:
+                    frame.cls.inclusive -= 0.0 if frame.inside else seconds
+                    if frame.signature is not None:
+                        frame.signature.seconds -= seconds
+
+        self.clock.end(begun, 0.0, note)
 
     def _matters(self, cls: ModuleClass) -> bool:
-        return cls.inclusive > _MATTERS * (now() - self.began)
+        return cls.share > _MATTERS * (now() - self.began)
 
     def _write(self, *, wait: bool) -> None:
         try:

@@ -9,15 +9,17 @@ import pickle
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 
 from .classes import Configuration, ModuleClass, Signature
 from .constructors import Constructors
 
-SMALL = 16 << 20
-LARGE = 256 << 20
+#: Bytes of one call's tensors, or of one module, that are kept at once; and those of a class that matters.
+SMALL = 4 << 20
+LARGE_CALL = 64 << 20
+LARGE_MODULE = 256 << 20
 TOTAL = 1 << 30
 MOST_SAMPLES = 3
 MOST_CONFIGURATIONS = 4
@@ -44,8 +46,8 @@ class Samples:
         matters: bool,
     ) -> None:
         """Keep the arguments of a call that is about to happen: their values, or what describes them."""
-        exact = signature.input_bytes <= (LARGE if matters else SMALL)
-        if signature.sample >= 0 and (signature.exact or not exact):
+        exact = signature.input_bytes <= (LARGE_CALL if matters else SMALL)
+        if signature.refused or (signature.sample >= 0 and (signature.exact or not exact)):
             return
         kept = sum(one.sample >= 0 for one in configuration.signatures.values())
         if signature.sample < 0 and (kept >= MOST_SAMPLES or configuration.number >= MOST_CONFIGURATIONS):
@@ -53,12 +55,14 @@ class Samples:
         number = signature.sample if signature.sample >= 0 else kept
         if self._keep(cls, configuration, f"inputs-{number}.pt", call, exact=exact):
             signature.sample, signature.exact = number, exact
+        else:
+            signature.refused = True
 
     def keep_module(self, cls: ModuleClass, configuration: Configuration, module: Any, matters: bool) -> None:
         """Keep the module, or how it was constructed where it does not pickle or is too large so far."""
         if configuration.kept == "module" or "module" in configuration.refused:
             return
-        if configuration.bytes <= (LARGE if matters else SMALL):
+        if configuration.bytes <= (LARGE_MODULE if matters else SMALL):
             if self._keep(cls, configuration, "module.pt", module, exact=None):
                 configuration.kept = "module"
                 return
@@ -79,19 +83,17 @@ class Samples:
         """Write one file; False with a note where the value cannot be kept."""
         folder = os.path.join(self._folder, folder_name(cls, configuration))
         try:
-            content = _saved(value, exact, min(2 * LARGE, TOTAL - self.bytes))
             if not os.path.isdir(folder):
                 os.makedirs(folder, mode=0o700)
                 with open(os.path.join(folder, "origin.json"), "w", encoding="utf-8") as file:
                     json.dump({"module": cls.cls.__module__, "main": main_file()}, file)
-            write_file(os.path.join(folder, name), content)
+            self.bytes += _save(os.path.join(folder, name), value, exact, min(2 * LARGE_MODULE, TOTAL - self.bytes))
         except TooLargeError:
             configuration.note(f"{name}: larger than the limit")
         except Exception as error:  # noqa: BLE001 - pickling runs the program's own code, which may raise anything
             lines = str(error).splitlines()
             configuration.note(f"{name}: {type(error).__name__}: {lines[0] if lines else ''}")
         else:
-            self.bytes += len(content)
             return True
         return False
 
@@ -120,7 +122,7 @@ def compact(tensor: torch.Tensor) -> torch.Tensor:
     shape = [1 if stride == 0 and size else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     part = tensor[tuple(slice(0, size) for size in shape)] if shape != list(tensor.shape) else tensor
     span = sum((size - 1) * stride for size, stride in zip(shape, tensor.stride(), strict=True)) + 1
-    if part.numel() == 0 or span * tensor.element_size() > LARGE:
+    if part.numel() == 0 or span * tensor.element_size() > 2 * LARGE_CALL:
         return part.to("cpu", copy=True).contiguous().expand(tensor.shape)
     held = torch.empty_strided(shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
     return held.copy_(part).expand(tensor.shape)
@@ -160,13 +162,23 @@ def drawn(described: dict[str, Any]) -> torch.Tensor:
     raise NotImplementedError("only the worker draws inputs")
 
 
-def _saved(value: Any, exact: bool | None, limit: int) -> bytes:
-    buffer = _Limited(limit)
+def _save(path: str, value: Any, exact: bool | None, limit: int) -> int:
+    """Write one file whole or not at all; its bytes. Raises TooLargeError, and what pickling raises."""
+    draft = f"{path}.new"
     pickling = pickle if exact is None else _pickling(exact)
-    # The program may run in inference mode, or have a default device.
-    with torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):
-        torch.save(value, buffer, pickle_module=pickling)
-    return buffer.getvalue()
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        limited = _Limited(file, limit)
+        try:
+            # The program may run in inference mode, or have a default device.
+            with torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):
+                torch.save(value, cast("IO[bytes]", limited), pickle_module=pickling)
+        except BaseException as error:
+            os.unlink(draft)
+            if limited.exceeded:
+                raise TooLargeError from error
+            raise
+    os.replace(draft, path)
+    return limited.written
 
 
 def _pickling(exact: bool) -> Any:
@@ -190,12 +202,20 @@ def _pickling(exact: bool) -> Any:
     return module
 
 
-class _Limited(io.BytesIO):
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
+class _Limited(io.RawIOBase):
+    """Writes up to a limit. What it raises beyond that, torch wraps: hence `exceeded`."""
+
+    def __init__(self, file: IO[bytes], limit: int) -> None:
+        self._file, self._limit = file, limit
+        self.written = 0
+        self.exceeded = False
+
+    def writable(self) -> bool:
+        return True
 
     def write(self, data: Any, /) -> int:
-        if self.tell() + len(data) > self._limit:
+        self.written += memoryview(data).nbytes
+        if self.written > self._limit:
+            self.exceeded = True
             raise TooLargeError
-        return super().write(data)
+        return self._file.write(data)
