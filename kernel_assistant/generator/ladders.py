@@ -12,6 +12,7 @@ _NT = (0, 1)
 LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
     "cpu": {
         "pointwise": {"nt": _NT, "tile": (1024, 4096, 16384)},
+        "pointwise/blocked": {"tile": (16, 32, 64, 128)},
         "rows/keep": {"nt": _NT, "lanes": (32, 64, 128)},
         "rows/again": {"nt": _NT, "lanes": (32, 64, 128)},
         "rows/split": {"nt": _NT, "chunk": (16384, 65536, 262144), "lanes": (32, 64, 128)},

@@ -9,6 +9,7 @@ from kernel_assistant.records.codec import Record
 FORMS: dict[str, dict[str, dict[str, int]]] = {
     "cpu": {
         "pointwise": {"nt": 0, "tile": 4096},
+        "pointwise/blocked": {"tile": 32},
         "rows/keep": {"lanes": 64, "nt": 0},
         "rows/again": {"lanes": 64, "nt": 0},
         "rows/split": {"chunk": 65536, "lanes": 64, "nt": 0},

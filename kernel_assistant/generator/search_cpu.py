@@ -11,7 +11,9 @@ def initial_cpu(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     """Streaming stores first where the outputs would not stay in cache anyway."""
     nt = int(shape.written_bytes > max(device.cache_bytes, 1 << 22) // 2)
     if shape.family == "pointwise":
+        # Where no load runs across the stores, the blocked form does not fit and is left out.
         return [
+            make("cpu", "pointwise/blocked"),
             make("cpu", "pointwise", nt=nt),
             make("cpu", "pointwise", nt=1 - nt),
             make("cpu", "pointwise", nt=nt, tile=16384),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel_assistant.generator.cpu.blocked import emit_blocked
 from kernel_assistant.generator.cpu.cols import emit_cols
 from kernel_assistant.generator.cpu.pointwise import emit_pointwise
 from kernel_assistant.generator.cpu.rows import emit_rows
@@ -16,6 +17,7 @@ from kernel_assistant.records import BufferSpec, Launch
 
 WRITERS = {
     "pointwise": emit_pointwise,
+    "pointwise/blocked": emit_blocked,
     "rows/keep": emit_rows,
     "rows/again": emit_rows,
     "cols/tile": emit_cols,
