@@ -36,8 +36,8 @@ MOST_CONFIGURATIONS = 16
 
 @dataclass
 class Signature:
-    """One kind of call of one configuration. `sample` is the number of its saved inputs, -1 without; `refused` once they
-    could not be saved as they should."""
+    """One kind of call of one configuration. `sample` is the number of its saved inputs, -1 without;
+    `refused` once they could not be saved as they should."""
 
     number: int
     text: str
