@@ -57,10 +57,7 @@ def plan_windows(nest: Nest) -> WindowPlan:
 
 
 def _part(nest: Nest, number: int, window: Window, inner: set[Axis]) -> Part:
-    spans = [
-        replace(span, source=resolve((span.source,))[0], out=resolve((span.out,))[0])
-        for span in window.spans
-    ]
+    spans = [replace(span, source=resolve((span.source,))[0], out=resolve((span.out,))[0]) for span in window.spans]
     order = {axis: place for place, axis in enumerate([*nest.outer, *nest.inner])}
     spans.sort(key=lambda span: order.get(span.out, -1))
     exprs = [expr for expr in ordered([window.arg]) if not isinstance(expr, Const)]
