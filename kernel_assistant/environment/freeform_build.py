@@ -209,6 +209,7 @@ def runner_spec(
             **MEASURING,
             "OMP_NUM_THREADS": str(threads),
             "HOME": str(workspace),
+            "USER": "nobody",  # torch asks who it runs for, and finds no list of users in a sandbox
             "TRITON_CACHE_DIR": str(workspace / "triton"),
         },
         limits=Limits(

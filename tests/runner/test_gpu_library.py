@@ -51,10 +51,10 @@ def cubin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def exact_convolutions() -> Iterator[None]:
     """float32 convolutions without TF32."""
-    before = torch.backends.cudnn.conv.fp32_precision
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
     yield
-    torch.backends.cudnn.conv.fp32_precision = before
+    torch.backends.cudnn.allow_tf32 = before
 
 
 def case(name: str, dtype: str = "f32") -> tuple[nn.Module, Tensors]:
@@ -192,12 +192,12 @@ def test_the_applied_loader_runs_the_same_plan(name: str, cubin: Path) -> None:
     launch = Launch(made.plan, outputs, dims, binaries, device, 16)
     tensors = [values[spec["name"]].to(device) for spec in made.plan["inputs"]]
     assert error(model, args, launch(tensors)) < BOUNDS["tf32"]
-    before = torch.backends.cudnn.conv.fp32_precision
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
     try:
         assert error(model, args, launch(tensors)) < BOUNDS["f32"]
     finally:
-        torch.backends.cudnn.conv.fp32_precision = before
+        torch.backends.cudnn.allow_tf32 = before
 
 
 MODULES = """
