@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.schedule import Schedule
@@ -20,6 +21,7 @@ from kernel_assistant.records import OpGraph
 from tests.generator.composites import COMPOSITES, SINGLE
 from tests.generator.harness import Built, check, compile_candidate, export, resized
 from tests.generator.test_cuda import H200
+from tests.generator.test_parts_library import Attention
 
 CASES = {**SINGLE, **COMPOSITES}
 #: Schedules of each case besides the first.
@@ -58,6 +60,15 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Built]]:
     for (name, schedule), folder, binary in zip(jobs, folders, binaries, strict=True):
         found[name].append(Built(graphs[name], schedule, folder, binary))
     return found
+
+
+@pytest.mark.gpu
+def test_products_of_a_library_between_kernels(tmp_path: Path) -> None:
+    model, args = Attention(), (torch.rand(2, 10, 64),)
+    graph = export(model, *args)
+    built = Built(graph, initial(graph, "cuda", H200)[0], tmp_path)
+    check(model, args, built, bound=1e-4)
+    check(model, resized(args, 5), built, bound=1e-4)
 
 
 @pytest.mark.gpu
