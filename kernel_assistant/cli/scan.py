@@ -56,8 +56,9 @@ def _head(scan: Scan) -> list[str]:
     share = scan.modules_seconds / scan.wall_seconds
     title = styled(f"scan {scan.id}: {' '.join(scan.command)}", bold=True)
     whole = f"{_time(scan.wall_seconds)} in all, {share:.0%} of it in modules ({scan.device}, {scan.clock} clock)"
+    span = f"from the first call to the last: {_time(scan.calls_seconds)}"
     own = f"the recorder's own {_time(scan.overhead_seconds)} are left out"
-    return [title, f"{whole}; {own}"] + [f"note: {note}" for note in scan.notes]
+    return [title, whole, f"{span}; {own}"] + [f"note: {note}" for note in scan.notes]
 
 
 def _ranking(scan: Scan, top: int) -> list[str]:

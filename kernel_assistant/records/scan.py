@@ -125,7 +125,8 @@ class ScannedClass(Record, frozen=True, kw_only=True):
 
 
 class Scan(Record, frozen=True, kw_only=True):
-    """One scan of a command. `applied` are the `FILE:CLASS` whose kernels were in place when it ran; `runs` the wall
+    """One scan of a command. `calls_seconds` is the span from the first call of a module to the last, recorder
+    subtracted. `applied` are the `FILE:CLASS` whose kernels were in place when it ran; `runs` the wall
     seconds of each run, recorder subtracted."""
 
     id: str
@@ -143,6 +144,7 @@ class Scan(Record, frozen=True, kw_only=True):
     wall_seconds: float
     overhead_seconds: float
     modules_seconds: float
+    calls_seconds: float
     runs: tuple[float, ...]
     bandwidth: float
     notes: tuple[str, ...]

@@ -74,6 +74,7 @@ def scan_program(wish: Wish, settings: Settings) -> Scan:
         wall_seconds=recording.net_seconds,
         overhead_seconds=recording.overhead_seconds,
         modules_seconds=modules_seconds(recording),
+        calls_seconds=max(recording.calls_seconds - recording.overhead_seconds, 0.0),
         runs=tuple(one.recordings[0][1].net_seconds for one in runs if one.recordings),
         bandwidth=ceiling.bandwidth,
         notes=tuple(notes),
