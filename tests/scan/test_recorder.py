@@ -204,3 +204,33 @@ def test_large_inputs_are_described_and_views_kept_without_their_storage(write, 
     assert first.sample >= 0 and not first.exact and second.exact
     folder = next(path.parent.parent.glob("recordings*/*/c0v0"))
     assert sum(file.stat().st_size for file in folder.iterdir()) < 20_000
+
+
+CAPTURE = """
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64)).cuda().eval()
+x = torch.randn(8, 64, device="cuda")
+with torch.no_grad():
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            net(x)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = net(x)
+    graph.replay()
+    print(torch.allclose(y, net(x)))
+"""
+
+
+@pytest.mark.gpu
+def test_on_cuda_events_tell_the_time_and_captured_calls_pass_by(write, record):
+    done, (recording,) = record(write("capture.py", CAPTURE))
+    assert done.stdout == "True\n", done.stderr
+    assert recording.clock == "cuda events" and recording.device != "cpu" and not recording.failure
+    assert recording.skipped == {"CUDA graph capture": 3}
+    linear, norm = class_of(recording, "Linear"), class_of(recording, "LayerNorm")
+    assert linear.calls == norm.calls == 4 and linear.share_seconds > 0 and norm.share_seconds > 0
