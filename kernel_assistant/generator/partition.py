@@ -18,8 +18,9 @@ from kernel_assistant.records import OpGraph
 
 #: An interval that grew this often without becoming a nest again is given up.
 PATIENCE = 4
-#: Most nodes of one part.
+#: Most units of one part, and about how many nodes may be lowered to find the parts of one graph (a second or two).
 LONGEST = 64
+MOST_LOWERED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ def _cut_expanded(graph: OpGraph, target: str) -> Partition:
 def _cheapest(flow: Flow, target: str) -> list[Part]:
     """The cheapest intervals of the order, by dynamic programming over where the last one begins."""
     count = len(flow.units)
+    # Every beginning is tried with every length, and each try lowers all of its nodes.
+    longest = max(8, min(LONGEST, math.isqrt(2 * MOST_LOWERED // max(count, 1))))
     best = [0.0, *[math.inf] * count]
     last: list[Part | None] = [None] * (count + 1)
     begins = [0] * (count + 1)
@@ -110,7 +113,7 @@ def _cheapest(flow: Flow, target: str) -> list[Part]:
         if best[begin] == math.inf:
             continue
         failed = 0
-        for end in range(begin + 1, min(begin + LONGEST, count) + 1):
+        for end in range(begin + 1, min(begin + longest, count) + 1):
             try:
                 part = _part(flow, begin, end, target)
             except Unsupported as error:
