@@ -26,6 +26,8 @@ from kernel_assistant.targets.detect import detect
 
 #: Classes whose modules and inputs are kept when the program has ended.
 KEPT = 20
+#: Scans whose files are kept; of older ones only the figures stay.
+KEPT_SCANS = 10
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def scan_program(wish: Wish, settings: Settings) -> Scan:
     )
     with boundary(StoreError, f"cannot write {folder}"):
         _drop_others(folder, place)
+        _drop_old(folder)
     store.finish(scan)
     return scan
 
@@ -158,6 +161,14 @@ def _drop_others(folder: Path, place: Path) -> None:
     for process in place.parent.iterdir():
         if process != place:
             shutil.rmtree(process)
+
+
+def _drop_old(newest: Path) -> None:
+    """At up to 1 GiB each, files of every scan would fill a disk."""
+    numbers = sorted(int(item.name) for item in newest.parent.iterdir() if item.name.isdigit())
+    for number in numbers[:-KEPT_SCANS]:
+        for item in (newest.parent / str(number)).iterdir():
+            shutil.rmtree(item)
 
 
 def _with_line(row: ScannedClass) -> ScannedClass:

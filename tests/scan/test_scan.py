@@ -10,6 +10,7 @@ import torch
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import InputSource, to_builtins
 from kernel_assistant.session.prepare import prepare, prepare_scanned
+from kernel_assistant.session.scan import _drop_old
 from kernel_assistant.worker.open_task import open_task
 from tests.scan.programs import SCRIPT, package
 
@@ -130,6 +131,19 @@ def test_nothing_to_scan_is_said_in_one_line(run, settings, command, cause):
     assert done.returncode == 2
     assert done.stderr.splitlines()[-2] == f"error: {cause}" and done.stderr.splitlines()[-1].startswith("next: ")
     assert not list((settings.state_dir / "scans").iterdir())
+
+
+def test_old_scans_keep_their_figures_and_lose_their_files(write, scan, settings, monkeypatch):
+    path = write("net.py", SCRIPT)
+    for _ in range(2):
+        scan(sys.executable, path)
+    folder = settings.state_dir / "scans"
+    monkeypatch.setattr("kernel_assistant.session.scan.KEPT_SCANS", 1)
+    _drop_old(folder / "2")
+    assert not list((folder / "1").iterdir()) and list((folder / "2").iterdir())
+    with pytest.raises(UsageError, match="what scan 1 kept of Norm is gone"):
+        prepare_scanned("1:Norm", settings)
+    assert prepare_scanned("2:Norm", settings)
 
 
 def test_a_script_without_a_guard_is_not_run_again(write, scan, settings):
