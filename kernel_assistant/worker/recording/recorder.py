@@ -23,6 +23,7 @@ from .classes import (
 )
 from .clock import Clock, now
 from .constructors import ByIdentity, Constructors
+from .frame import Frame, not_eager
 from .samples import Samples, main_file
 from .signature import Key, Reader, kind, text
 
@@ -30,36 +31,6 @@ _WRITE_EVERY_S = 2.0
 _FIRST_WRITE_S = 0.25
 #: Share of the time so far from which on a class's larger inputs are kept.
 _MATTERS = 0.01
-
-
-class Frame:
-    """One call that runs now. Times are of the CPU's clock."""
-
-    __slots__ = (
-        "above",
-        "began",
-        "begun",
-        "cls",
-        "compiled",
-        "configuration",
-        "inside",
-        "module",
-        "overhead",
-        "signature",
-        "target",
-        "unserved",
-    )
-
-    def __init__(self, module: Any, cls: ModuleClass, above: Frame | None) -> None:
-        self.module, self.cls, self.above = module, cls, above
-        self.began = self.overhead = 0.0
-        self.begun: Any = None
-        self.compiled = False
-        self.inside = False
-        self.target = cls
-        self.unserved = ""
-        self.configuration: Configuration | None = None
-        self.signature: Signature | None = None
 
 
 class _Thread(threading.local):
@@ -97,7 +68,7 @@ class Recorder:
         arrived = now()
         thread.busy = True
         try:
-            reason = _not_ours(module)
+            reason = not_eager(module)
             frame = None if reason else self._frame(module, args, kwargs)
             if reason:
                 self.skipped[reason] = self.skipped.get(reason, 0) + 1
@@ -324,21 +295,3 @@ def _signature(number: int, key: Key, reader: Reader) -> Signature:
     if len(kwargs) > 1:
         shown = f"{shown[:-1]}{', ' if len(args) > 1 else ''}{text(kwargs)[1:-1]})"
     return Signature(number, shown, repr(kind(key)), reader.bytes, training)
-
-
-def _not_ours(module: Any) -> str:
-    """Why a call is passed by: "" if it is not."""
-    cls = type(module)
-    if cls.__name__ == "OptimizedModule" or module.__dict__.get("_compiled_call_impl") is not None:
-        return "torch.compile"
-    if isinstance(module, torch.jit.ScriptModule) or torch._C._get_tracing_state() is not None:
-        return "torch.jit"
-    if cls.__module__.startswith("torch.fx"):
-        return "torch.fx"
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "functional transform"
-    if torch._C._len_torch_dispatch_stack() > 0:
-        return "dispatch mode"
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
-        return "CUDA graph capture"
-    return ""
