@@ -199,8 +199,10 @@ def _joined(axes: list[Axis], found: list[Access], fixed: AbstractSet[Axis] = fr
     result: list[Axis] = []
     for axis in axes:
         last = result[-1] if result else None
-        if last is not None and not fixed & {last, axis} and all(
-            access.index.get(last, 0) == mul(access.index.get(axis, 0), axis.size) for access in found
+        if (
+            last is not None
+            and not fixed & {last, axis}
+            and all(access.index.get(last, 0) == mul(access.index.get(axis, 0), axis.size) for access in found)
         ):
             both = Axis(mul(last.size, axis.size))
             for access in found:
