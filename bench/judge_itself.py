@@ -100,12 +100,12 @@ class Bench:
 
     def compare(self, extra: int) -> tuple[float, float, float]:
         """(slowdown of the kernel with extra rows, its 99.9% interval), in one comparison of the full protocol."""
-        from kernel_assistant.worker.statistics import paired_interval
+        from kernel_assistant.worker.statistics import judged_interval
 
         plain, other = self._subject(0, 0), self._subject(1, extra)
         plain.name = "twin"
         series = self.profiler.compare(other, plain, [], lambda first, count: None)
-        return paired_interval(series.ratios("candidate", "twin"))
+        return judged_interval(series.ratios("candidate", "twin"))
 
     def different(self, comparisons: int) -> int:
         """How often the kernel is called different from itself."""

@@ -46,9 +46,7 @@ def _headers(target: str) -> dict[str, str]:
     return {name: header(name) for name in HEADERS[target]}
 
 
-def _plan(
-    graph: OpGraph, schedule: Schedule, launches: list[Launch], scratch: tuple[BufferSpec, ...]
-) -> Plan:
+def _plan(graph: OpGraph, schedule: Schedule, launches: list[Launch], scratch: tuple[BufferSpec, ...]) -> Plan:
     used = {value for launch in launches for _, value in launch.args}
     return Plan(
         target=schedule.target,

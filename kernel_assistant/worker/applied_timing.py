@@ -16,7 +16,7 @@ from .loading import build, load_module
 from .numerics import compare
 from .open_task import OpenTask, open_task
 from .profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
-from .statistics import median, paired_interval
+from .statistics import judged_interval, median
 from .timing import SPIN_SECONDS, TorchSubject, alternate
 
 MOST_CALLS = 512
@@ -80,7 +80,7 @@ def _row(
         before_candidate=lambda first, count: None,
         after_candidate=lambda first, count: None,
     )
-    speedup, low, high = paired_interval(series.ratios("original", "applied"))
+    speedup, low, high = judged_interval(series.ratios("original", "applied"))
     return {
         "name": name,
         "dims": dims or opened.dims,

@@ -19,7 +19,7 @@ from .numerics import compare
 from .open_steps import tensors_of
 from .open_task import OpenTask
 from .profiling import BLOCK_SECONDS, Profiler
-from .statistics import median, paired_interval
+from .statistics import judged_interval, median
 from .timing import LEAST_ROUNDS, SPIN_SECONDS, Subject, TorchSubject, alternate
 from .verification import Errors, Expected, expect
 from .worker_errors import first_line, is_out_of_memory
@@ -144,7 +144,7 @@ class FreeWins:
         row["note"] = _joined(row["note"], load.warning() if target == "cpu" else "")
         row["ms"] = median(series.seconds(mine.name)) * 1e3
         for baseline in others:
-            estimate, low, high = paired_interval(series.ratios(baseline.name, mine.name))
+            estimate, low, high = judged_interval(series.ratios(baseline.name, mine.name))
             row |= {f"speedup_vs_{baseline.name}": estimate, f"speedup_vs_{baseline.name}_ci": [low, high]}
 
     def _clean_up(self) -> None:

@@ -18,7 +18,7 @@ from .pinning import pinned
 from .roofline import Ceilings, floor_seconds, impossible
 from .runner_client import RunnerClient, descendants
 from .sets import Marks, Sets
-from .statistics import median, paired_interval, relative_spread
+from .statistics import judged_interval, median, relative_spread
 from .timing import (
     SPIN_SECONDS,
     SWITCH_SECONDS,
@@ -183,8 +183,8 @@ class Profiler:
         mine, theirs, plain = (median(series.seconds(name)) for name in ("candidate", "compile", "eager"))
         if self.target == "cuda":
             refuse_disagreement(subject, mine)
-        by_compile, compile_low, compile_high = paired_interval(series.ratios("compile", "candidate"))
-        by_eager, eager_low, eager_high = paired_interval(series.ratios("eager", "candidate"))
+        by_compile, compile_low, compile_high = judged_interval(series.ratios("compile", "candidate"))
+        by_eager, eager_low, eager_high = judged_interval(series.ratios("eager", "candidate"))
         self._baseline = {"eager": plain, "compile": theirs}
         return {
             "candidate_ms": mine * 1e3,

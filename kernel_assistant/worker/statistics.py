@@ -6,6 +6,7 @@ import math
 from functools import lru_cache
 
 CONFIDENCE = 0.999
+UNEVEN = 0.5
 
 
 def paired_interval(ratios: list[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
@@ -22,6 +23,18 @@ def paired_interval(ratios: list[float], confidence: float = CONFIDENCE) -> tupl
     if rank == 0:
         return estimate, 0.0, math.inf
     return estimate, math.exp(walsh[rank - 1]), math.exp(walsh[len(walsh) - rank])
+
+
+def judged_interval(ratios: list[float]) -> tuple[float, float, float]:
+    """`paired_interval`, wider on both sides by half the relative spread of the ratios.
+
+    What disturbs rounds disturbs the two sides unequally as well, which no number of rounds shows: on a GPU that
+    another process used by halves, the kernel that followed the judge's own work came out 1% slower than its twin, at
+    a spread of 2 to 7%. On a quiet machine the spread is 1% (CPU) or 0.2% (CUDA).
+    """
+    estimate, low, high = paired_interval(ratios)
+    allowance = math.exp(UNEVEN * relative_spread(ratios))
+    return estimate, low / allowance, high * allowance
 
 
 @lru_cache(maxsize=64)

@@ -55,7 +55,10 @@ class TorchSubject:
         self._cuda = target == "cuda"
         self._kept: list[object] = [None] * len(calls)
         if self._cuda:
-            self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self._began, self._ended = (
+                torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+                for _ in range(2)
+            )
 
     def run(self, first: int, count: int) -> float:
         call, kept, calls = self._call, self._kept, self._calls

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from kernel_assistant.worker.statistics import _critical_rank as critical_rank
-from kernel_assistant.worker.statistics import median, paired_interval, relative_spread
+from kernel_assistant.worker.statistics import judged_interval, median, paired_interval, relative_spread
 
 #: Largest T at which a two-sided test rejects: Wilcoxon and Wilcox (1964), table of the signed-rank statistic.
 #: None: no value rejects. The interval ends at the Walsh average of rank T + 1.
@@ -51,6 +51,14 @@ def test_one_wild_round_moves_the_end_on_its_side_only():
     assert wild[0] == pytest.approx(estimate, rel=0.01)
     assert wild[1] == pytest.approx(low, rel=0.01)
     assert wild[2] > high
+
+
+def test_what_varies_widens_the_interval_on_both_sides():
+    calm, rough = [1.03] * 18, [1.03 * (1.05 if index % 2 else 1 / 1.05) for index in range(18)]
+    assert judged_interval(calm) == pytest.approx(paired_interval(calm))
+    estimate, low, high = paired_interval(rough)
+    wide = judged_interval(rough)
+    assert wide[0] == estimate and wide[1] < low / 1.02 and wide[2] > high * 1.02
 
 
 @pytest.mark.parametrize("heavy", [False, True], ids=["normal noise", "heavy tails"])
