@@ -1,6 +1,6 @@
-"""The product's own loop on level-1 problems of KernelBench; the repository is fetched by whoever runs this.
+"""The product's own loop on problems of KernelBench; the repository is fetched by whoever runs this.
 
-    python bench/kernelbench.py --root KernelBench --problems 19-32,47-53 --out table [--target cuda] [--budget 20]
+    python bench/kernelbench.py --root KernelBench --problems 19-32,47-53 --out table [--level 2] [--precision bf16]
 
 One line of JSON per problem is written as soon as it is done, and problems that are in the file already are left out:
 a run that is killed loses one problem. The table is made of that file, also by `--table` alone.
@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,9 +33,30 @@ COLUMNS = (
     "× compile",
     "99.9% interval",
     "roofline",
+    "in our kernels",
     "error ratio",
+    "seconds",
     "why it ended",
 )
+
+# Copy bandwidth of one H200, measured (bytes per millisecond): the floor of a problem is its bytes at this rate.
+COPY_BYTES_PER_MS = 4.3e9
+
+# What `--precision` appends to a problem's file: the same module and inputs in another type.
+IN_ANOTHER_TYPE = """
+
+_first_get_inputs = get_inputs
+
+
+def get_inputs():
+    return [x.to(torch.{dtype}) if torch.is_tensor(x) and x.is_floating_point() else x for x in _first_get_inputs()]
+
+
+class ModelInAnotherType(Model):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.to(torch.{dtype})
+"""
 
 
 def main() -> int:
@@ -45,7 +67,7 @@ def main() -> int:
         files = [path for path in _files(arguments) if path.stem not in done]
         print(f"{len(files)} problems to do, {len(done)} done before", flush=True)
         run(files, arguments, out)
-    page = table(_rows(out))
+    page = table(_rows(out), _headroom(arguments))
     out.with_suffix(".md").write_text(page, encoding="utf-8")
     print(page)
     return 0
@@ -92,7 +114,10 @@ def problem(path: Path, arguments: argparse.Namespace, worker: Any, cache: Path)
     from kernel_assistant.source.build import build_task
     from kernel_assistant.targets.detect import detect
 
-    task = build_task(f"{path}:Model", target=arguments.target, numerics=arguments.numerics)
+    name = "Model"
+    if arguments.precision != "fp32":
+        name, path = "ModelInAnotherType", _converted(path, arguments.precision, cache)
+    task = build_task(f"{path}:{name}", target=arguments.target, numerics=arguments.numerics)
     cancel = threading.Event()
     policy = GeneratorPolicy()
     with open_environment(
@@ -111,6 +136,15 @@ def problem(path: Path, arguments: argparse.Namespace, worker: Any, cache: Path)
         trajectory = run_episode(environment, policy, budget, emit=lambda event: None, cancel=cancel)
         baseline = environment.baseline(compiled=True)
     return summary(trajectory, baseline)
+
+
+def _converted(path: Path, precision: str, cache: Path) -> Path:
+    """The problem in bf16 or fp16, as a file of its own."""
+    dtype = {"bf16": "bfloat16", "fp16": "float16"}[precision]
+    target = cache / precision / path.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(path.read_text(encoding="utf-8") + IN_ANOTHER_TYPE.format(dtype=dtype), encoding="utf-8")
+    return target
 
 
 def summary(trajectory: Any, baseline: Any) -> dict[str, Any]:
@@ -149,6 +183,7 @@ def summary(trajectory: Any, baseline: Any) -> dict[str, Any]:
         "speedup_vs_compile": timing.speedup_vs_compile,
         "speedup_vs_compile_ci": interval,
         "roofline": timing.roofline,
+        "share_in_our_kernels": final.share_in_our_kernels,
         "noise": timing.noise,
         "warning": timing.warning,
         "error": final.accuracy.error,
@@ -157,8 +192,11 @@ def summary(trajectory: Any, baseline: Any) -> dict[str, Any]:
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown, problems in their order, counts at the end."""
+def table(rows: list[dict[str, Any]], headroom: frozenset[str] = frozenset()) -> str:
+    """Markdown, problems in their order, counts at the end.
+
+    `headroom` names the problems that a measured baseline says are above their floor.
+    """
     rows = sorted(rows, key=lambda row: _number(row["problem"]))
     lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
     lines += [f"| {' | '.join(_cells(row))} |" for row in rows if row["outcome"] != "unsupported"]
@@ -166,10 +204,45 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
     lines += ["", f"{len(rows)} problems: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))]
+    lines += ["", *_totals(rows, headroom)]
     lines += ["", "Times in milliseconds; speed-ups and intervals from paired blocks; outcome against torch.compile."]
     left = [row for row in rows if row["outcome"] == "unsupported"]
     lines += ["", "Left out:", ""] + [f"- {row['problem']}: {row['reason']}" for row in left] if left else []
     return "\n".join(lines) + "\n"
+
+
+def _totals(rows: list[dict[str, Any]], headroom: frozenset[str]) -> list[str]:
+    """The counts that a reader compares, and geometric means over the verified results."""
+    verified = [row for row in rows if row.get("speedup_vs_compile")]
+    if not verified:
+        return []
+    means = [geometric_mean(row[key] for row in verified) for key in ("speedup_vs_eager", "speedup_vs_compile")]
+    slower = sum(row["outcome"] == "slower" for row in verified)
+    counts = (
+        f"{len(verified)} of {len(rows)} verified, {len(verified) - slower} of them not measurably slower than "
+        f"torch.compile; geometric mean {means[0]:.2f} times eager, {means[1]:.2f} times torch.compile; "
+        f"longest {max(row['seconds'] for row in rows):.0f} s."
+    )
+    lines = [counts]
+    room = [row for row in rows if row["problem"].rstrip("_") in headroom]
+    if room:
+        won = sum(
+            (row.get("speedup_vs_compile_ci") or [0.0])[0] > 1.0 and row["speedup_vs_compile"] >= 1.05 for row in room
+        )
+        lines += ["", f"Of {len(room)} with more than 10% headroom in the measured baseline, {won} at least 5% faster."]
+    return lines
+
+
+def _headroom(arguments: argparse.Namespace) -> frozenset[str]:
+    """Problems whose torch.compile time in `--baseline` is more than 1.1 times the copy of their bytes."""
+    if not arguments.baseline:
+        return frozenset()
+    rows = _rows(Path(arguments.baseline))
+    return frozenset(
+        row["problem"].rstrip("_")
+        for row in rows
+        if row["level"] == arguments.level and row["compile_ms"] > 1.1 * row["min_bytes"] / COPY_BYTES_PER_MS
+    )
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -186,7 +259,9 @@ def _cells(row: dict[str, Any]) -> list[str]:
         shown("speedup_vs_compile"),
         f"{interval[0]:.3f} – {interval[1]:.3f}" if interval else "",
         shown("roofline", ".0%"),
+        shown("share_in_our_kernels", ".0%"),
         shown("error_ratio", ".2f"),
+        shown("seconds", ".0f"),
         f"{row['outcome']}: {row.get('stop_reason') or row.get('reason', '')}".replace("|", "/").replace("\n", " ")[
             :120
         ],
@@ -214,8 +289,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _files(arguments: argparse.Namespace) -> list[Path]:
-    root = Path(arguments.root).resolve()
-    folders = [root / "KernelBench" / "level1", root / "level1", root]
+    root, level = Path(arguments.root).resolve(), f"level{arguments.level}"
+    folders = [root / "KernelBench" / level, root / level, root]
     folder = next((path for path in folders if any(path.glob("*.py"))), None)
     if folder is None:
         raise SystemExit(f"no problems in {root}: give --root a checkout of KernelBench")
@@ -239,8 +314,10 @@ def _numbers(text: str) -> set[int]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="The product's own loop on level-1 problems of KernelBench.")
+    parser = argparse.ArgumentParser(description="The product's own loop on problems of KernelBench.")
     parser.add_argument("--root", default="KernelBench", help="checkout of the repository, or a folder of its files")
+    parser.add_argument("--level", type=int, default=1, choices=[1, 2, 3])
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16"])
     parser.add_argument("--problems", default="", help="numbers such as 5,12,19-32; all if left out")
     parser.add_argument("--target", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of search for each problem")
@@ -248,6 +325,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sandbox", default="auto", help="as for kernel-assistant")
     parser.add_argument("--cache", help="folder of builds, kept between runs")
     parser.add_argument("--out", default="kernelbench", help="name of the .jsonl and .md that are written")
+    parser.add_argument("--baseline", help="lines of JSON with min_bytes and compile_ms, to count those with headroom")
     parser.add_argument("--table", action="store_true", help="make the table of what is there and do nothing else")
     return parser.parse_args()
 
