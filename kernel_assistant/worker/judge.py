@@ -6,7 +6,6 @@ One judge per open task. A candidate reaches it as a plan and a binary, runs in 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,10 +65,11 @@ class Judge:
         inputs, shapes = 0, set()
         try:
             loaded = self._load(plan, binary, key)
-            for expected in self._expected(tier):
-                verify_case(loaded.runner, plan, self.task, expected, self.numerics, self._timeout, errors)
-                inputs += 1
-                shapes.add(tuple(tuple(tensor.shape) for tensor in expected.tensors))
+            for case in self._cases(tier):
+                tried = self._verify_case(loaded.runner, plan, case, errors)
+                if tried is not None:
+                    inputs += 1
+                    shapes.add(tried)
         except Wrong as wrong:
             return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
         except CandidateFailure as failed:
@@ -108,13 +108,25 @@ class Judge:
         if self._profiler:
             self._profiler.close()
 
-    def _expected(self, tier: str) -> Iterable[Expected]:
+    def _cases(self, tier: str) -> list[Case]:
         if tier == "quick":
-            return [self._base()]
+            return [self._base_case]
         if self._held_out is None:
             self._held_out = self.task.held_out_dims()
-        cases = full_cases(len(self.task.workload_dims), self._held_out, bool(self.task.constants()))
-        return _lazily(self.task, cases)
+        return full_cases(len(self.task.workload_dims), self._held_out, bool(self.task.constants()))
+
+    def _verify_case(
+        self, runner: RunnerClient, plan: dict[str, Any], case: Case, errors: Errors
+    ) -> tuple[tuple[int, ...], ...] | None:
+        """Shapes of the inputs; None where the case does not apply.
+
+        A case's tensors live in this call only: those of two do not fit beside one another where they are large.
+        """
+        expected = self._base() if case is self._base_case else expect(self.task, case)
+        if expected is None:
+            return None
+        verify_case(runner, plan, self.task, expected, self.numerics, self._timeout, errors)
+        return tuple(tuple(tensor.shape) for tensor in expected.tensors)
 
     def _base(self) -> Expected:
         """The declared inputs with their expected outputs; kept unless they are large."""
@@ -162,11 +174,3 @@ class Judge:
             self._loaded.runner.close()
             self._loaded = None
         return {"outcome": failed.outcome, "message": failed.message, "mismatch": None}
-
-
-def _lazily(task: OpenTask, cases: list[Case]) -> Iterator[Expected]:
-    """Expected outputs one case at a time: they can be large."""
-    for case in cases:
-        expected = expect(task, case)
-        if expected is not None:
-            yield expected
