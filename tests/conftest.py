@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 
 
-# A run in the background (`nohup make test &`) inherits SIGINT as ignored, and would hand that on to every process whose
-# answer to Ctrl-C is tested.
+# A run in the background (`nohup make test &`) inherits SIGINT as ignored, and would hand that on to every process
+# whose answer to Ctrl-C is tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
