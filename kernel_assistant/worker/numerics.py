@@ -12,6 +12,7 @@ of the output dtype, so that only twice PyTorch's own error is left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -50,23 +51,16 @@ def compare(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, poli
     if not got.dtype.is_floating_point:
         return _compare_exact(got, reference)
     tolerance = TOLERANCE[policy][got.dtype]
-    stats = _Statistics(got, reference, want)
+    stats = _statistics(got, reference, want)
     absolute = tolerance * min(1.0, stats.rms)
     floor = 2 * stats.reference_error
-    failures, worst, excess = 0, 0, 0.0
-    for start, (g, r, w) in _chunks(got, reference, want):
-        bound = torch.clamp(tolerance * w.abs() + absolute, min=floor)
-        bad, over = _beyond(g, r, w, bound)
-        count = int(bad.sum())
-        if count:
-            failures += count
-            value, index = over.max(0)
-            if float(value) > excess:
-                excess, worst = float(value), start + int(index)
+    failures = worst = 0
+    if not (stats.all_finite and stats.error <= max(absolute, floor)):
+        failures, worst = _failures(got, reference, want, tolerance, absolute, floor)
     norm_bound = max(tolerance**2 * stats.squared_norm, 4 * stats.reference_squared_error)
     drifted = stats.squared_error > norm_bound
     if drifted and not failures:
-        worst = stats.worst
+        worst = _largest_error(got, reference, want)
     return Comparison(
         passed=not failures and not drifted,
         error=stats.error,
@@ -99,33 +93,83 @@ def _beyond(
     return bad, over
 
 
+def _failures(
+    got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, tolerance: float, absolute: float, floor: float
+) -> tuple[int, int]:
+    """How many elements fail, and the flat index of the one that fails most. Needed only where some may."""
+    failures, worst, excess = 0, 0, 0.0
+    for start, (g, r, w) in _chunks(got, reference, want):
+        bound = torch.clamp(tolerance * w.abs() + absolute, min=floor)
+        bad, over = _beyond(g, r, w, bound)
+        count = int(bad.sum())
+        if count:
+            failures += count
+            value, index = over.max(0)
+            if float(value) > excess:
+                excess, worst = float(value), start + int(index)
+    return failures, worst
+
+
+def _largest_error(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> int:
+    """Flat index of the largest error among the elements where float64 and PyTorch are finite."""
+    largest, worst = -1.0, 0
+    for start, (g, r, w) in _chunks(got, reference, want):
+        value, index = torch.where(torch.isfinite(w) & torch.isfinite(r), (g - w).abs(), 0.0).max(0)
+        if float(value) > largest:
+            largest, worst = float(value), start + int(index)
+    return worst
+
+
+@dataclass
 class _Statistics:
     """Maxima and squared sums over the elements where float64 and PyTorch are finite."""
 
-    def __init__(self, got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> None:
-        self.error = self.reference_error = self.squared_error = self.reference_squared_error = 0.0
-        self.squared_norm, self.peak, self.worst, count = 0.0, 0.0, 0, 0
-        for start, (g, r, w) in _chunks(got, reference, want):
+    error: float = 0.0
+    reference_error: float = 0.0
+    squared_error: float = 0.0
+    reference_squared_error: float = 0.0
+    squared_norm: float = 0.0
+    peak: float = 0.0
+    count: int = 0
+    all_finite: bool = True
+
+    @property
+    def rms(self) -> float:
+        return (self.squared_norm / self.count) ** 0.5 if self.count else 0.0
+
+    def add(self, figures: list[float], count: int) -> None:
+        """`figures` of a chunk: largest error, of the reference, largest value, then the norms of the three."""
+        error, reference_error, peak, *norms = figures
+        self.error = error if math.isnan(error) else max(self.error, error)
+        self.reference_error = max(self.reference_error, reference_error)
+        self.peak = max(self.peak, peak)
+        self.squared_error += norms[0] ** 2
+        self.reference_squared_error += norms[1] ** 2
+        self.squared_norm += norms[2] ** 2
+        self.count += count
+
+
+def _statistics(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> _Statistics:
+    found = _Statistics()
+    for _, (g, r, w) in _chunks(got, reference, want):
+        figures, count = _figures(g - w, r - w, w), w.numel()
+        if not all(map(math.isfinite, figures)):
+            # Rare, and three times as slow: leave out what is not finite.
             finite = torch.isfinite(w) & torch.isfinite(r)
-            mine = torch.where(finite, (g - w).abs(), 0.0)
-            theirs = torch.where(finite, (r - w).abs(), 0.0)
-            norm = torch.where(finite, w, 0.0)
-            peak, index = mine.max(0)
-            figures = [peak, index, theirs.max(), (mine * mine).sum(), (theirs * theirs).sum(), (norm * norm).sum()]
-            figures += [norm.abs().max(), finite.sum()]
-            # One transfer: each waits for the device.
-            error, at, reference_error, *squares, largest, many = torch.stack(
-                [each.double() for each in figures]
-            ).tolist()
-            if not error <= self.error:
-                self.error, self.worst = error, start + int(at)
-            self.reference_error = max(self.reference_error, reference_error)
-            self.squared_error += squares[0]
-            self.reference_squared_error += squares[1]
-            self.squared_norm += squares[2]
-            self.peak = max(self.peak, largest)
-            count += int(many)
-        self.rms = (self.squared_norm / count) ** 0.5 if count else 0.0
+            found.all_finite = False
+            count = int(finite.sum())
+            figures = _figures(*(torch.where(finite, value, 0.0) for value in (g - w, r - w, w)))
+        found.add(figures, count)
+    return found
+
+
+def _figures(mine: torch.Tensor, theirs: torch.Tensor, want: torch.Tensor) -> list[float]:
+    """Largest magnitudes, then norms, of the three; a value that is not finite makes some of them so too."""
+    norm = torch.linalg.vector_norm
+    tensors = (mine, theirs, want)
+    figures = [norm(value, math.inf) for value in tensors] + [norm(value) for value in tensors]
+    # One transfer: each waits for the device.
+    return torch.stack(figures).tolist()
 
 
 def _chunks(
