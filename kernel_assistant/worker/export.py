@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 from torch.export import Dim, ExportedProgram, ShapesCollection
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from .graph_writer import GraphWriter
@@ -90,9 +93,34 @@ def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[s
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     with _silence(), torch.no_grad():
         program = program.run_decompositions({})
+        _mend_shapes(program.graph)
     writer = GraphWriter(program, tensors)
     graph = writer.write()
     return Traced(graph, writer.input_specs, writer.out_specs, writer.constants, writer.ranges, program)
+
+
+#: Losses of class indices: while it decomposes with a free batch, torch takes those without reduction for a number.
+_MISTAKEN = ("aten.cross_entropy_loss.default", "aten.nll_loss_nd.default", "aten.nll_loss.default")
+
+
+def _mend_shapes(graph: Graph) -> None:
+    """Give the nodes of `_MISTAKEN`, and what is computed from them, the values that their operands say."""
+    mended: set[Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function" or not callable(node.target):
+            continue
+        if str(node.target) in _MISTAKEN or not mended.isdisjoint(node.all_input_nodes):
+            args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
+            fake = detect_fake_mode((args, kwargs))
+            with fake or contextlib.nullcontext():
+                value = node.target(*args, **kwargs)
+            if _shapes(value) != _shapes(node.meta["val"]):
+                node.meta["val"] = value
+                mended.add(node)
+
+
+def _shapes(value: Any) -> list[str]:
+    return [str(leaf.shape) for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 @contextlib.contextmanager

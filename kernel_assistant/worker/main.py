@@ -128,6 +128,10 @@ class Worker:
         if self._judge is not None:
             self._judge.close()
         self._task = self._judge = self._free = None
+        dynamo = sys.modules.get("torch._dynamo")
+        if dynamo is not None:
+            # Compiled graphs hold the task's tensors, and count against the recompile limit of the next task's.
+            dynamo.reset()
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             gc.collect()

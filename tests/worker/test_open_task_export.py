@@ -88,6 +88,23 @@ def test_text(function: Any, expected: str) -> None:
     assert expected in text(function, X)
 
 
+CLASSES = torch.tensor([0, 5, 1, 1, 2, 3, 4, 0])
+LOSSES = {
+    "cross entropy": (lambda x, t: F.cross_entropy(x, t, reduction="none"), "f32[B]\nreturn"),
+    "negative log-likelihood": (lambda x, t: F.nll_loss(x, t, reduction="none"), "f32[B]\nreturn"),
+    "what reads them": (
+        lambda x, t: F.cross_entropy(x, t, reduction="none").exp() * 2,
+        "%n1 = exp(%n0) f32[B]\n%n2 = mul.Tensor(%n1, 2) f32[B]\n",
+    ),
+    "reduced": (lambda x, t: F.cross_entropy(x, t), "f32[]\nreturn"),
+}
+
+
+@pytest.mark.parametrize(("function", "expected"), LOSSES.values(), ids=LOSSES.keys())
+def test_losses_without_reduction_keep_their_rows(function: Any, expected: str) -> None:
+    assert expected in text(function, X, CLASSES)
+
+
 def test_unused_inputs_keep_their_number() -> None:
     graph = text(lambda a, b, c: a * c, X, torch.randn(3), X)
     assert "input x0 f32[B,6]\ninput x2 f32[B,6]\n%n0 = mul.Tensor(%x0, %x2)" in graph
