@@ -23,7 +23,8 @@ MANIFEST_SCHEMA = "kernel-assistant/manifest/1"
 RUNTIME = "_runtime"
 _RUNNER_FILES = (
     *("__init__.py", "plan.py", "executor.py", "cuda_driver.py"),
-    *("libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "convolution.py"),
+    *("libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "cudnn_graph.py"),
+    *("cudnn_library.py", "convolution.py"),
 )
 
 Files = dict[str, bytes]

@@ -14,7 +14,7 @@ import pytest
 from kernel_assistant.environment.header import plan_header
 from kernel_assistant.records import BufferSpec, Launch, Plan
 from kernel_assistant.records.codec import to_builtins
-from kernel_assistant.worker.runner import cublaslt, cudnn, libraries
+from kernel_assistant.worker.runner import cublaslt, cudnn, cudnn_library, libraries
 from kernel_assistant.worker.runner import plan as plans
 from kernel_assistant.worker.runner.convolution import read_shape, strides
 
@@ -260,7 +260,7 @@ def test_result_structs_have_the_size_of_the_headers() -> None:
 
 
 def test_the_library_agrees_on_the_output_of_a_convolution() -> None:
-    library = cudnn.Cudnn(_file("cudnn"))
+    library = cudnn_library.Cudnn(_file("cudnn"))
     assert library.lib.cudnnGetVersion() > 8000
     launch = bound(CONV)
     made = cudnn.Convolution(library, launch, read_shape(launch), tf32=False)

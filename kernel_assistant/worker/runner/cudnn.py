@@ -1,4 +1,4 @@
-"""Convolutions by cuDNN's older interface, through ctypes. Standard library only.
+"""Convolutions by cuDNN, through ctypes: the graph interface first, and here the older one. Standard library only.
 
 Numbers are those of cudnn_graph.h, cudnn_ops.h and cudnn_cnn.h (cuDNN 8 and 9). One spatial dimension is run as two.
 A transposed convolution is the gradient of a convolution for its data: `x` is cuDNN's dy, `out` its dx.
@@ -7,18 +7,17 @@ A transposed convolution is the gradient of a convolution for its data: `x` is c
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_void_p
+from ctypes import byref, c_double, c_float, c_int, c_size_t, c_void_p
 
 from .choosing import Way, Words
 from .convolution import Shape, read_shape
-from .libraries import LibraryError
+from .cudnn_graph import graph_ways
+from .cudnn_library import CROSS_CORRELATION, TYPES, Cudnn
 from .plan import BoundLibraryCall
 
-TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}
 DEFAULT_MATH, TENSOR_OP_MATH, FMA_MATH = 0, 1, 3
-CROSS_CORRELATION, NCHW, NHWC = 1, 0, 1
+NCHW, NHWC = 0, 1
 ACTIVATION_RELU, ACTIVATION_IDENTITY, PROPAGATE_NAN = 1, 5, 1
 #: The only algorithm that takes a bias without ReLU.
 PRECOMPUTED_GEMM = 1
@@ -44,70 +43,29 @@ class AlgorithmPerformance(ctypes.Structure):
     ]
 
 
-_DESCRIPTORS = ("Tensor", "Filter", "Convolution", "Activation")
-SIGNATURES: dict[str, list[object]] = {
-    "cudnnCreate": [c_void_p],
-    "cudnnSetStream": [c_void_p, c_void_p],
-    **{f"cudnnCreate{kind}Descriptor": [c_void_p] for kind in _DESCRIPTORS},
-    "cudnnSetTensorNdDescriptor": [c_void_p, c_int, c_int, c_void_p, c_void_p],
-    "cudnnSetFilterNdDescriptor": [c_void_p, c_int, c_int, c_int, c_void_p],
-    "cudnnSetConvolutionNdDescriptor": [c_void_p, c_int, c_void_p, c_void_p, c_void_p, c_int, c_int],
-    "cudnnSetConvolutionGroupCount": [c_void_p, c_int],
-    "cudnnSetConvolutionMathType": [c_void_p, c_int],
-    "cudnnSetActivationDescriptor": [c_void_p, c_int, c_int, c_double],
-    "cudnnGetConvolutionForwardAlgorithm_v7": [*[c_void_p] * 5, c_int, c_void_p, c_void_p],
-    "cudnnGetConvolutionBackwardDataAlgorithm_v7": [*[c_void_p] * 5, c_int, c_void_p, c_void_p],
-    "cudnnGetConvolutionForwardWorkspaceSize": [*[c_void_p] * 5, c_int, c_void_p],
-    "cudnnGetConvolutionBackwardDataWorkspaceSize": [*[c_void_p] * 5, c_int, c_void_p],
-    "cudnnConvolutionForward": [*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 3],
-    "cudnnConvolutionBackwardData": [*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 3],
-    "cudnnConvolutionBiasActivationForward": [*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 8],
-    "cudnnAddTensor": [c_void_p] * 7,
-    "cudnnActivationForward": [c_void_p] * 8,
-}
-
-
-class Cudnn:
-    """cuDNN with a handle on the current device. Calls take turns: the stream is a property of the handle.
-
-    Descriptors live as long as the process.
-    """
+class CudnnConvolutions:
+    """All convolutions by cuDNN on one device."""
 
     def __init__(self, paths: dict[str, str]) -> None:
-        self.lib = load(paths)
-        self.lock = threading.Lock()
-        self._handle: c_void_p | None = None
-
-    def handle(self) -> c_void_p:
-        if self._handle is None:
-            handle = c_void_p()
-            self.check("cudnnCreate", byref(handle))
-            self._handle = handle
-        return self._handle
-
-    def check(self, call: str, *arguments: object) -> None:
-        status = getattr(self.lib, call)(*arguments)
-        if status:
-            raise LibraryError(f"{call}: {self.name_of(status)}")
+        self.library = Cudnn(paths)
 
     def name_of(self, status: int) -> str:
-        return (self.lib.cudnnGetErrorString(status) or b"unknown").decode()
-
-    def descriptor(self, kind: str) -> c_void_p:
-        made = c_void_p()
-        self.check(f"cudnnCreate{kind}Descriptor", byref(made))
-        return made
+        return self.library.name_of(status)
 
     def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Way]:
-        """The likely algorithms, each with bias and ReLU fused and, apart from it, as calls of their own."""
+        """Engines of the graph interface, bias and ReLU fused, then as calls of their own, then older algorithms."""
         shape = read_shape(launch)
         if shape.is_empty:
             return [Way("nothing", 0, lambda words, stream: 0)]
-        return Convolution(self, launch, shape, tf32).ways()
+        older = Convolution(self.library, launch, shape, tf32)
+        epilogue = launch.settings["epilogue"] != "none"
+        found = graph_ways(self.library, launch, shape, tf32, True) if epilogue else []
+        found += [older.finished(way) for way in graph_ways(self.library, launch, shape, tf32, False)]
+        return found + older.ways()
 
 
 class Convolution:
-    """Descriptors of one convolution and the calls that do it."""
+    """Descriptors of one convolution and the calls of the older interface that do it."""
 
     def __init__(self, library: Cudnn, launch: BoundLibraryCall, shape: Shape, tf32: bool) -> None:
         self.library, self.fields, self.shape = library, launch.fields, shape
@@ -147,11 +105,21 @@ class Convolution:
             if self.bias is not None and (self.relu or result.algorithm == PRECOMPUTED_GEMM):
                 steps = [self._fused(result.algorithm, workspace)]
                 found.append(Way(f"{name} fused", workspace, self._attempt(math, steps)))
-            steps = [self._plain(result.algorithm, workspace)]
-            steps += [self._add_bias()] if self.bias is not None else []
-            steps += [self._rectify()] if self.relu else []
+            steps = [self._plain(result.algorithm, workspace), *self._epilogue()]
             found.append(Way(name, workspace, self._attempt(math, steps)))
         return found
+
+    def finished(self, way: Way) -> Way:
+        """A way that only convolves, with bias and ReLU in calls of their own."""
+        steps = self._epilogue()
+        if not steps:
+            return way
+        rest = self._attempt(DEFAULT_MATH, steps)
+        return way._replace(attempt=lambda words, stream: way.attempt(words, stream) or rest(words, stream))
+
+    def _epilogue(self) -> list[Step]:
+        steps = [self._add_bias()] if self.bias is not None else []
+        return [*steps, *([self._rectify()] if self.relu else [])]
 
     def _attempt(self, math: int, steps: list[Step]) -> Callable[[Words, int], int]:
         lock, lib, handle = self.library.lock, self.library.lib, self.library.handle()
@@ -254,20 +222,6 @@ class Convolution:
         made = self.library.descriptor("Activation")
         self.library.check("cudnnSetActivationDescriptor", made, mode, PROPAGATE_NAN, 0.0)
         return made
-
-
-def load(paths: dict[str, str]) -> ctypes.CDLL:
-    """cuDNN with its signatures. Raises OSError. What it asks the linker for by name is loaded before it."""
-    for needed in ("nvrtc", "cublaslt"):
-        if needed in paths:
-            ctypes.CDLL(paths[needed])
-    lib = ctypes.CDLL(paths["cudnn"])
-    for name, arguments in SIGNATURES.items():
-        function = getattr(lib, name)
-        function.argtypes, function.restype = arguments, c_int
-    lib.cudnnGetErrorString.argtypes, lib.cudnnGetErrorString.restype = [c_int], c_char_p
-    lib.cudnnGetVersion.restype = c_size_t
-    return lib
 
 
 def _ints(values: Sequence[int]) -> ctypes.Array[c_int]:

@@ -95,10 +95,10 @@ class Libraries:
                     f"lib{name} was not found beside PyTorch: install {_PACKAGES[name]}, or a PyTorch that brings it"
                 )
             from .cublaslt import CublasLt
-            from .cudnn import Cudnn
+            from .cudnn import CudnnConvolutions
 
             try:
-                opened = (CublasLt if name == "cublaslt" else Cudnn)(self.paths)
+                opened = (CublasLt if name == "cublaslt" else CudnnConvolutions)(self.paths)
             except (OSError, AttributeError) as error:
                 raise LibraryMissing(f"{self.paths[name]} cannot be loaded: {error}") from error
             self._opened[name] = opened

@@ -1,0 +1,226 @@
+"""Convolutions by cuDNN's graph interface, through ctypes: the engines that PyTorch uses. Standard library only.
+
+A small graph (a convolution, then bias and ReLU) is given to the heuristics, which name configurations of engines,
+likely best first; each becomes an execution plan. Numbers are those of cudnn_graph.h (cuDNN 9, in 8 as well).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import byref, c_bool, c_double, c_float, c_int, c_int64, c_void_p
+from typing import Any
+
+from .choosing import Way, Words
+from .convolution import Shape, strides
+from .cudnn_library import CROSS_CORRELATION, TYPES, Cudnn
+from .libraries import LibraryError
+from .plan import BoundLibraryCall
+
+# Kinds of descriptors.
+POINTWISE, CONVOLUTION, ENGINE, CONFIGURATION, HEURISTICS, PLAN = 0, 1, 2, 3, 4, 5
+FORWARD, BACKWARD_DATA, POINTWISE_OPERATION, GRAPH, PACK, TENSOR = 10, 12, 13, 15, 16, 17
+# Types of attributes.
+HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER, MODE, HEURISTIC, NOTE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 11
+POINTWISE_MODE, DESCRIPTOR = 14, 15
+ADD, RELU = 0, 100
+#: The decision tree, then what works without a promise of speed.
+HEURISTIC_MODES = (3, 2)
+TENSOR_CORE, DOWN_CONVERT, REDUCED_PRECISION, FOURIER, NONDETERMINISTIC = range(5)
+MOST_NOTES = 32
+#: Results of a graph that are not kept are numbered from here.
+VIRTUAL = 100
+ALIGNMENT = 16
+#: Plans that are tried: the first ones of the heuristics are nearly always the best.
+MOST_PLANS = 8
+LEAST_WORKSPACE = 512 << 20
+
+
+def graph_ways(library: Cudnn, launch: BoundLibraryCall, shape: Shape, tf32: bool, fused: bool) -> list[Way]:
+    """Ways to do the convolution of a launch, with its bias and ReLU where `fused`; empty where cuDNN has none."""
+    try:
+        return _Graph(library, launch, shape, tf32, fused).ways()
+    except LibraryError:
+        # No engine for this operation, or a cuDNN without this interface: the older one is left.
+        return []
+
+
+class _Graph:
+    """The graph of one convolution. Descriptors live as long as the process."""
+
+    def __init__(self, library: Cudnn, launch: BoundLibraryCall, shape: Shape, tf32: bool, fused: bool) -> None:
+        self.library, self.launch, self.shape, self.tf32 = library, launch, shape, tf32
+        self.dtype, self.compute = TYPES[launch.dtype], TYPES["f64" if launch.dtype == "f64" else "f32"]
+        self.scalar: tuple[int, Any] = (DOUBLE, c_double) if launch.dtype == "f64" else (FLOAT, c_float)
+        self.transposed = launch.library == "cudnn.conv_transpose"
+        self.steps = launch.settings["epilogue"].split("_") if fused and launch.settings["epilogue"] != "none" else []
+        self.fields = [field for field in launch.fields if field != "bias" or "bias" in self.steps]
+        room = sum(launch.spans.values()) * (8 if launch.dtype == "f64" else 4)
+        self.most_workspace = max(LEAST_WORKSPACE, 2 * room)
+        self.graph = self._build()
+
+    def ways(self) -> list[Way]:
+        found: list[Way] = []
+        name = f"cudnn graph{' fused' if self.steps else ''}"
+        for number, configuration in enumerate(self._configurations()):
+            if len(found) == MOST_PLANS:
+                break
+            with contextlib.suppress(LibraryError):  # an engine may find out late that it cannot
+                plan = self._made(PLAN, (400, HANDLE, [self.library.handle()]), (401, DESCRIPTOR, [configuration]))
+                (workspace,) = self._get(plan, 402, INT64, c_int64, 1)
+                if workspace <= self.most_workspace:
+                    found.append(Way(f"{name} {number}", workspace, self._attempt(plan)))
+        return found
+
+    def _attempt(self, plan: c_void_p) -> Callable[[Words, int], int]:
+        """Runs a plan. The operands' addresses go into a descriptor that is made for each call, as in PyTorch."""
+        library, lib, handle = self.library, self.library.lib, self.library.handle()
+        places = [self.launch.fields.index(field) for field in self.fields]
+        count, scratch = len(places), len(self.launch.fields)
+        names = (c_int64 * count)(*range(1, count + 1))
+        addresses, workspace = (c_void_p * count)(), c_void_p()
+        create, set_attribute = lib.cudnnBackendCreateDescriptor, lib.cudnnBackendSetAttribute
+        finalize, execute = lib.cudnnBackendFinalize, lib.cudnnBackendExecute
+        at_names, at_addresses, at_workspace = byref(names), byref(addresses), byref(workspace)
+
+        def attempt(words: Words, stream: int) -> int:
+            pack = c_void_p()
+            with library.lock:
+                for index, place in enumerate(places):
+                    addresses[index] = words[place]
+                workspace.value = words[scratch]
+                status: int = lib.cudnnSetStream(handle, stream) or create(PACK, byref(pack))
+                if status:
+                    return status
+                status = (
+                    set_attribute(pack, 1000, INT64, count, at_names)
+                    or set_attribute(pack, 1001, POINTER, count, at_addresses)
+                    or set_attribute(pack, 1003, POINTER, 1, at_workspace)
+                    or finalize(pack)
+                    or execute(handle, plan, pack)
+                )
+                lib.cudnnBackendDestroyDescriptor(pack)
+            return status
+
+        return attempt
+
+    def _build(self) -> c_void_p:
+        shape = self.shape
+        sizes = {"x": shape.x, "w": shape.w, "out": shape.out, "bias": shape.bias}
+        tensors = {field: self._tensor(at + 1, sizes[field]) for at, field in enumerate(self.fields)}
+        results = [self._tensor(VIRTUAL + at, shape.out, virtual=True) for at in range(len(self.steps))]
+        results.append(tensors["out"])
+        operations = [self._convolve(tensors["x"], tensors["w"], results[0])]
+        for at, step in enumerate(self.steps):
+            operations.append(self._pointwise(step, results[at], tensors.get("bias"), results[at + 1]))
+        return self._made(GRAPH, (800, HANDLE, [self.library.handle()]), (801, DESCRIPTOR, operations))
+
+    def _convolve(self, x: c_void_p, w: c_void_p, out: c_void_p) -> c_void_p:
+        shape = self.shape
+        convolution = self._made(
+            CONVOLUTION,
+            (106, INT64, [len(shape.stride)]),
+            (100, DATA_TYPE, [self.compute]),
+            (101, MODE, [CROSS_CORRELATION]),
+            (105, INT64, shape.padding),
+            (104, INT64, shape.padding),
+            (102, INT64, shape.dilation),
+            (103, INT64, shape.stride),
+        )
+        # In the order ALPHA, BETA, CONV_DESC, W, then the large and the small tensor.
+        first, large, small = (706, out, x) if self.transposed else (700, x, out)
+        return self._made(
+            BACKWARD_DATA if self.transposed else FORWARD,
+            (first, self.scalar[0], [1.0]),
+            (first + 1, self.scalar[0], [0.0]),
+            (first + 2, DESCRIPTOR, [convolution]),
+            (first + 3, DESCRIPTOR, [w]),
+            (first + 4, DESCRIPTOR, [large]),
+            (first + 5, DESCRIPTOR, [small]),
+        )
+
+    def _pointwise(self, step: str, x: c_void_p, bias: c_void_p | None, out: c_void_p) -> c_void_p:
+        what = self._made(
+            POINTWISE, (0, POINTWISE_MODE, [ADD if step == "bias" else RELU]), (1, DATA_TYPE, [self.compute])
+        )
+        operands = [(752, DESCRIPTOR, [bias])] if step == "bias" and bias is not None else []
+        return self._made(
+            POINTWISE_OPERATION, (750, DESCRIPTOR, [what]), (751, DESCRIPTOR, [x]), *operands, (753, DESCRIPTOR, [out])
+        )
+
+    def _tensor(self, name: int, sizes: Sequence[int], virtual: bool = False) -> c_void_p:
+        # What stays inside the graph is kept in the type of the computation.
+        dtype = self.compute if virtual else self.dtype
+        return self._made(
+            TENSOR,
+            (906, INT64, [name]),
+            (901, DATA_TYPE, [dtype]),
+            (900, INT64, [ALIGNMENT]),
+            (902, INT64, sizes),
+            (903, INT64, strides(sizes, self.shape.channels_last)),
+            (907, BOOLEAN, [virtual]),
+        )
+
+    def _configurations(self) -> Iterator[c_void_p]:
+        for mode in HEURISTIC_MODES:
+            try:
+                heuristics = self._made(HEURISTICS, (201, DESCRIPTOR, [self.graph]), (200, HEURISTIC, [mode]))
+                found = self._descriptors(heuristics, 202, CONFIGURATION)
+            except LibraryError:
+                continue
+            yield from (configuration for configuration in found if self._allowed(configuration))
+
+    def _allowed(self, configuration: c_void_p) -> bool:
+        """Whether the engine gives the same bits each time, in the precision that PyTorch would use."""
+        engine = self._create(ENGINE)
+        count = c_int64()
+        self._check("cudnnBackendGetAttribute", configuration, 300, DESCRIPTOR, 1, byref(count), byref(engine))
+        notes = set(self._get(engine, 1303, NOTE, c_int, MOST_NOTES))
+        refused = {FOURIER, NONDETERMINISTIC, REDUCED_PRECISION}
+        if self.launch.dtype == "f32" and not self.tf32:
+            refused |= {TENSOR_CORE, DOWN_CONVERT}
+        return not notes & refused
+
+    def _made(self, kind: int, *attributes: tuple[int, int, Sequence[Any]]) -> c_void_p:
+        made = self._create(kind)
+        for name, of, values in attributes:
+            array = (_ELEMENTS[of] * len(values))(*values)
+            self._check("cudnnBackendSetAttribute", made, name, of, len(values), byref(array))
+        self._check("cudnnBackendFinalize", made)
+        return made
+
+    def _create(self, kind: int) -> c_void_p:
+        made = c_void_p()
+        self._check("cudnnBackendCreateDescriptor", kind, byref(made))
+        return made
+
+    def _descriptors(self, of: c_void_p, name: int, kind: int) -> list[c_void_p]:
+        """An attribute that is a list of descriptors: how many first, then they are filled in."""
+        count = c_int64()
+        self._check("cudnnBackendGetAttribute", of, name, DESCRIPTOR, 0, byref(count), None)
+        array = (c_void_p * count.value)(*(self._create(kind).value for _ in range(count.value)))
+        self._check("cudnnBackendGetAttribute", of, name, DESCRIPTOR, count.value, byref(count), byref(array))
+        return [c_void_p(array[index]) for index in range(count.value)]
+
+    def _get(self, of: c_void_p, name: int, kind: int, element: Any, most: int) -> list[int]:
+        array, count = (element * most)(), c_int64()
+        self._check("cudnnBackendGetAttribute", of, name, kind, most, byref(count), byref(array))
+        return list(array[: count.value])
+
+    def _check(self, call: str, *arguments: object) -> None:
+        self.library.check(call, *arguments)
+
+
+_ELEMENTS: dict[int, Any] = {
+    HANDLE: c_void_p,
+    DATA_TYPE: c_int,
+    BOOLEAN: c_bool,
+    INT64: c_int64,
+    FLOAT: c_float,
+    DOUBLE: c_double,
+    POINTER: c_void_p,
+    MODE: c_int,
+    HEURISTIC: c_int,
+    POINTWISE_MODE: c_int,
+    DESCRIPTOR: c_void_p,
+}

@@ -1,0 +1,86 @@
+"""cuDNN as a shared library: where it is called from, its signatures, one handle. Standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
+
+from .libraries import LibraryError
+
+TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}
+CROSS_CORRELATION = 1
+
+_DESCRIPTORS = ("Tensor", "Filter", "Convolution", "Activation")
+SIGNATURES: dict[str, list[object]] = {
+    "cudnnCreate": [c_void_p],
+    "cudnnSetStream": [c_void_p, c_void_p],
+    **{f"cudnnCreate{kind}Descriptor": [c_void_p] for kind in _DESCRIPTORS},
+    "cudnnSetTensorNdDescriptor": [c_void_p, c_int, c_int, c_void_p, c_void_p],
+    "cudnnSetFilterNdDescriptor": [c_void_p, c_int, c_int, c_int, c_void_p],
+    "cudnnSetConvolutionNdDescriptor": [c_void_p, c_int, c_void_p, c_void_p, c_void_p, c_int, c_int],
+    "cudnnSetConvolutionGroupCount": [c_void_p, c_int],
+    "cudnnSetConvolutionMathType": [c_void_p, c_int],
+    "cudnnSetActivationDescriptor": [c_void_p, c_int, c_int, c_double],
+    "cudnnGetConvolutionForwardAlgorithm_v7": [*[c_void_p] * 5, c_int, c_void_p, c_void_p],
+    "cudnnGetConvolutionBackwardDataAlgorithm_v7": [*[c_void_p] * 5, c_int, c_void_p, c_void_p],
+    "cudnnGetConvolutionForwardWorkspaceSize": [*[c_void_p] * 5, c_int, c_void_p],
+    "cudnnGetConvolutionBackwardDataWorkspaceSize": [*[c_void_p] * 5, c_int, c_void_p],
+    "cudnnConvolutionForward": [*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 3],
+    "cudnnConvolutionBackwardData": [*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 3],
+    "cudnnConvolutionBiasActivationForward": [*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 8],
+    "cudnnAddTensor": [c_void_p] * 7,
+    "cudnnActivationForward": [c_void_p] * 8,
+    "cudnnBackendCreateDescriptor": [c_int, c_void_p],
+    "cudnnBackendDestroyDescriptor": [c_void_p],
+    "cudnnBackendSetAttribute": [c_void_p, c_int, c_int, c_int64, c_void_p],
+    "cudnnBackendGetAttribute": [c_void_p, c_int, c_int, c_int64, c_void_p, c_void_p],
+    "cudnnBackendFinalize": [c_void_p],
+    "cudnnBackendExecute": [c_void_p, c_void_p, c_void_p],
+}
+
+
+class Cudnn:
+    """cuDNN with a handle on the current device. Calls take turns: the stream is a property of the handle.
+
+    Descriptors live as long as the process.
+    """
+
+    def __init__(self, paths: dict[str, str]) -> None:
+        self.lib = load(paths)
+        self.lock = threading.Lock()
+        self._handle: c_void_p | None = None
+
+    def handle(self) -> c_void_p:
+        if self._handle is None:
+            handle = c_void_p()
+            self.check("cudnnCreate", byref(handle))
+            self._handle = handle
+        return self._handle
+
+    def check(self, call: str, *arguments: object) -> None:
+        status = getattr(self.lib, call)(*arguments)
+        if status:
+            raise LibraryError(f"{call}: {self.name_of(status)}")
+
+    def name_of(self, status: int) -> str:
+        return (self.lib.cudnnGetErrorString(status) or b"unknown").decode()
+
+    def descriptor(self, kind: str) -> c_void_p:
+        made = c_void_p()
+        self.check(f"cudnnCreate{kind}Descriptor", byref(made))
+        return made
+
+
+def load(paths: dict[str, str]) -> ctypes.CDLL:
+    """cuDNN with its signatures. Raises OSError. What it asks the linker for by name is loaded before it."""
+    for needed in ("nvrtc", "cublaslt"):
+        if needed in paths:
+            ctypes.CDLL(paths[needed])
+    lib = ctypes.CDLL(paths["cudnn"])
+    for name, arguments in SIGNATURES.items():
+        function = getattr(lib, name)
+        function.argtypes, function.restype = arguments, c_int
+    lib.cudnnGetErrorString.argtypes, lib.cudnnGetErrorString.restype = [c_int], c_char_p
+    lib.cudnnGetVersion.restype = c_size_t
+    return lib
