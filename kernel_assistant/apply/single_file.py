@@ -98,6 +98,8 @@ def _expression(tree: dict[str, Any]) -> str:
         return repr(tree["value"])
     if "dict" in tree:
         return "{" + ", ".join(f"{key!r}: {_expression(item)}" for key, item in tree["dict"].items()) + "}"
+    if "object" in tree:
+        raise UsageError(f"forward returns a {tree['object']['class']}", "export it with --to package")
     items = [_expression(item) for item in tree["tuple" if "tuple" in tree else "list"]]
     if "list" in tree:
         return f"[{', '.join(items)}]"

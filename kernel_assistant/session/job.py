@@ -176,7 +176,6 @@ class _Run:
         self._emit(Progress(phase="apply", message="timing the edited file, guard and operator included"))
         try:
             timing = time_applied(self._environment, self._task, folder, self._services.folder / "applied")
-            artifacts["model_new.py"] = str(export_model_new(folder, folder))
         except UsageError as error:
             self._emit(Warned(message=f"the kernels cannot be applied to the file: {error.cause}"))
             return JobOutcome.improved
@@ -188,6 +187,10 @@ class _Run:
         except Cancelled:
             return JobOutcome.cancelled
         artifacts[APPLIED_FILE] = write_applied(folder, timing)
+        try:
+            artifacts["model_new.py"] = str(export_model_new(folder, folder))
+        except UsageError as error:
+            _log.info("job %s: no model_new.py: %s", self._services.job, error.cause)
         if timing.worth:
             return JobOutcome.improved
         self._emit(Warned(message=f"the kernels gain nothing once they are in the file ({timing.summary()})"))

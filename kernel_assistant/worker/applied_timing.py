@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from .containers import known_to_pytree
 from .inputs import Args, Kwargs
 from .loading import build, load_module
 from .numerics import compare
@@ -107,7 +108,9 @@ def same_values(
 ) -> bool:
     """Whether both give the same for one call, within the task's numerics or a hundredth of the largest value."""
     args, kwargs = call
-    wanted, got = (opened.flatten((model(*args, **kwargs),), {}) for model in (original, applied))
+    results = [model(*args, **kwargs) for model in (original, applied)]
+    known_to_pytree(results)
+    wanted, got = (opened.flatten((result,), {}) for result in results)
     return all(
         compare(
             mine, theirs, theirs.double() if theirs.dtype.is_floating_point else theirs, opened.task["numerics"]

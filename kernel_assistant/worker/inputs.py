@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from .containers import known_to_pytree
 from .loading import evaluate, seed_everything
 from .memory import MemoryGuard, require_bytes
 from .recorded import recorded_calls
@@ -61,6 +62,7 @@ def declared_inputs(
     seed_everything(seed)
     with user_code("no_inputs", what, hint, task["path"]), MemoryGuard(device, what), torch.device(device):
         args, kwargs = _arguments(module, task, entry)
+        known_to_pytree((args, kwargs))
         args, kwargs = pytree.tree_map(lambda leaf: _placed(leaf, device), (args, _in_order(forward, args, kwargs)))
     _check_leaves(args, kwargs, task)
     return args, kwargs

@@ -16,8 +16,10 @@ from . import task_checks as checks
 from .applied.attributes import module_attributes
 from .applied.binaries import instruction_flags
 from .applied.calls import describe_arguments, describe_result
+from .containers import known_to_pytree
 from .export import Free, Traced, default_free, export_program, read_program, trace
 from .graph_writer import is_contiguous
+from .held_state import HeldState, repeated
 from .inputs import DTYPES, Args, Kwargs
 from .symbols import evaluate_size, solve_dims
 from .worker_errors import SMALLER, TaskError, first_line, is_out_of_memory, user_code
@@ -67,8 +69,8 @@ def first_export(model: torch.nn.Module, call: Call, free: Free) -> ExportedProg
 
 def observe(
     model: torch.nn.Module, call: Call, program: ExportedProgram | None, task: dict[str, Any]
-) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
-    """Run twice → (outputs, facts). Raises forward_failed, mutates_inputs, unsupported_output, nondeterministic."""
+) -> tuple[tuple[torch.Tensor, ...], HeldState, dict[str, Any]]:
+    """Run twice → (outputs, what forward changes, facts). Raises forward_failed, mutates_inputs, unsupported_output, nondeterministic."""
     name = type(model).__name__
     watch = checks.Unchanged(tensors_of(call))
     started = time.perf_counter()
@@ -76,13 +78,10 @@ def observe(
     seconds = time.perf_counter() - started
     outputs = checks.tensor_outputs(result, name)
     checks.check_inputs_unchanged(watch, name)
-    # What a module prepares on its first call (a cache) is its own affair; from then on nothing may change.
-    state = checks.held_state(model)
-    again = run_forward(model, *call, task["path"])
-    checks.check_state_unchanged(state, model)
-    equal_bits = checks.check_repeats(outputs, again, name, program)
+    held, one, other = repeated(model, outputs, lambda: run_forward(model, *call, task["path"]))
+    equal_bits = checks.check_repeats(one, other, name, program)
     facts = {"eager_first_call_seconds": seconds, "deterministic": True, "bit_reproducible": equal_bits}
-    return outputs, {**facts, "result": describe_result(result)}
+    return outputs, held, {**facts, "result": describe_result(result, type(model).__module__)}
 
 
 def matching_trace(
@@ -91,18 +90,22 @@ def matching_trace(
     outputs: Sequence[torch.Tensor],
     program: ExportedProgram | None,
     free: Free,
+    held: HeldState,
 ) -> Traced:
-    """A trace whose outputs are those of the real run: of `program`, a new one, or one without free dimensions."""
+    """A trace whose outputs are those of the real run: of `program`, a new one, or one without free dimensions.
+
+    It changes what `held` says. Raises TaskError, mutates_inputs where no trace does.
+    """
     if program is not None:
         with contextlib.suppress(Exception):
             traced = read_program(program, *call)
-            if _fits(traced, outputs):
+            if _fits(traced, outputs, held):
                 return traced
     name = type(model).__name__
     try:
         for wanted in (free, [frozenset[int]()] * len(free)):
             traced = trace(model, *call, wanted)
-            if _fits(traced, outputs):
+            if _fits(traced, outputs, held):
                 return traced
     except TaskError as error:
         raise TaskError(error.kind, f"{name}: {error.message}", error.next_step, error.detail) from error
@@ -114,6 +117,12 @@ def matching_trace(
             SMALLER if kind == "out_of_memory" else "take branches and sizes that depend on values out of forward",
             checks.traceback_text(error),
         ) from error
+    if held:
+        raise TaskError(
+            "mutates_inputs",
+            f"{name}.forward changes its own {next(iter(held.values))} in a way that its trace does not show",
+            "evaluate it in a mode that changes nothing (eval), or move the update out of forward",
+        )
     raise TaskError(
         "forward_failed", f"{name}.forward gives other shapes when traced than when run", "make its shapes fixed"
     )
@@ -129,6 +138,7 @@ def run_module(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str) ->
     name = type(model).__name__
     with user_code("forward_failed", f"{name}.forward", FORWARD_HINT, path), torch.no_grad():
         result = model(*args, **kwargs)
+        known_to_pytree(result)
         if any(tensor.is_cuda for tensor in tensors_of(result)):
             torch.cuda.synchronize()  # a kernel of the module that fails does so here
     return result
@@ -168,7 +178,9 @@ def static_facts(model: torch.nn.Module, call: Call, outputs: Sequence[torch.Ten
         "ranges": {name: list(bounds) for name, bounds in traced.ranges.items()},
         "attributes": module_attributes(model),
         "inputs": traced.input_specs,
-        "call": describe_arguments(*call, [f"x{index}" for index in range(len(traced.input_specs))]),
+        "call": describe_arguments(
+            *call, [f"x{index}" for index in range(len(traced.input_specs))], type(model).__module__
+        ),
         "cpu_flags": instruction_flags(),
         "versions": {"torch": torch.__version__, "cuda": torch.version.cuda or ""},
     }
@@ -184,12 +196,15 @@ def _kinds(call: Call) -> tuple[Any, list[Any]]:
     return tree, kinds
 
 
-def _fits(traced: Traced, outputs: Sequence[torch.Tensor]) -> bool:
+def _fits(traced: Traced, outputs: Sequence[torch.Tensor], held: HeldState) -> bool:
     dims = traced.graph["dims"]
-    return len(outputs) == len(traced.out_specs) and all(
+    if not held.agrees(traced.written, traced.added):
+        return False
+    every = [*outputs, *held.new_values()]
+    return len(every) == len(traced.out_specs) and all(
         spec["dtype"] == DTYPES[tensor.dtype]
         and [evaluate_size(size, dims) for size in spec["shape"]] == list(tensor.shape)
-        for spec, tensor in zip(traced.out_specs, outputs, strict=True)
+        for spec, tensor in zip(traced.out_specs, every, strict=True)
     )
 
 

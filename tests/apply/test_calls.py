@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from kernel_assistant.worker.applied.calls import CallPattern, describe_arguments, describe_result, result_builder
 from kernel_assistant.worker.applied.sizes import Mismatch, match_shapes
+from kernel_assistant.worker.containers import known_to_pytree
 
 A, B, C = (torch.full((1,), float(value)) for value in range(3))
 
@@ -21,6 +25,7 @@ def forward(self: object, x: Any, y: Any = None, *, scale: float = 1.0, flag: bo
 
 
 def pattern(*args: Any, **kwargs: Any) -> CallPattern:
+    known_to_pytree((args, kwargs))
     tensors = [leaf for leaf in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     names = [f"x{index}" for index in range(len(tensors))]
     return CallPattern(forward, describe_arguments(args, kwargs, names), names)
@@ -64,10 +69,64 @@ def test_containers() -> None:
     assert "problem" in describe_arguments((Options(a=A),), {}, ["x0"])
 
 
-@pytest.mark.parametrize("result", [A, (A,), [A, B], {"out": A, "rest": (B, None)}])
-def test_results_come_back_in_their_form(result: Any) -> None:
+class Pair(NamedTuple):
+    first: torch.Tensor
+    rest: Any
+
+
+@dataclass
+class Found:
+    out: torch.Tensor
+    extra: Any = None
+
+
+@dataclass
+class Counted:
+    out: torch.Tensor
+    count: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.out = self.out + 1
+
+
+RESULTS = [
+    A,
+    (A,),
+    [A, B],
+    {"out": A, "rest": (B, None)},
+    Pair(A, [B, Found(C)]),
+    Found(A),
+    Found(Pair(A, B), {"more": C}),
+    OrderedDict(low=A, high=B),
+    torch.sort(torch.tensor([2.0, 1.0])),
+]
+
+
+@pytest.mark.parametrize("home", ["", __name__])
+@pytest.mark.parametrize("result", RESULTS)
+def test_results_come_back_in_their_form(result: Any, home: str) -> None:
+    known_to_pytree(result)
     outputs = [leaf for leaf in torch.utils._pytree.tree_leaves(result) if leaf is not None]
-    assert str(result_builder(describe_result(result))(outputs)) == str(result)
+    tree = json.loads(json.dumps(describe_result(result, home)))
+    again = result_builder(tree, globals())(outputs)
+    assert str(again) == str(result) and type(again) is type(result)
+
+
+def test_objects_that_cannot_be_made_again_are_refused() -> None:
+    class Local(NamedTuple):
+        out: torch.Tensor
+
+    assert "cannot be found by its name" in describe_result(Local(A))["problem"]
+    assert "is another one" in describe_result(Counted(A))["problem"]
+    assert "keys that are not text" in describe_result({0: A})["problem"]
+
+
+def test_objects_among_the_arguments() -> None:
+    verified = pattern(Pair(A, 3), Found(B))
+    assert verified.tensors((Pair(A, 3), Found(B)), {}) == (A, B)
+    assert verified.tensors((Pair(A, 4), Found(B)), {}) is None
+    assert verified.tensors((Pair(A, 3), Found(B, C)), {}) is None
+    assert verified.tensors(((A, 3), Found(B)), {}) is None
 
 
 def test_sizes_follow_from_shapes() -> None:

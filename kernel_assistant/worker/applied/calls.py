@@ -1,19 +1,23 @@
 """How a call carries its tensors: from arguments to a flat list of inputs, from a list of outputs to the result.
 
-A tree is `{"input": name}`, `{"const": frozen}`, `{"tuple": [...]}`, `{"list": [...]}` or `{"dict": {...}}`; in
-a result `{"output": index}` stands for a tensor and `{"value": ...}` for a plain value.
+A tree is `{"input": name}`, `{"const": frozen}`, `{"tuple": [...]}`, `{"list": [...]}`, `{"dict": {...}}` or
+`{"object": {...}}` (see `objects.py`); in a result `{"output": index}` stands for a tensor and `{"value": ...}` for a
+plain value.
 """
 
 from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .attributes import freeze
+from .objects import Maker, check_form, class_name, is_named, parts_of
 
 Tree = dict[str, Any]
 Steps = list[tuple[int | str, Tree]]
@@ -92,42 +96,52 @@ def _gather(value: Any, tree: Tree, found: dict[str, Any]) -> bool:
         if type(value) is not dict or list(value) != list(items):
             return False
         return all(_gather(value[key], item, found) for key, item in items.items())
+    if "object" in tree:
+        named, taken = tree["object"], parts_of(value)
+        if taken is None or not is_named(type(value), named) or list(taken[1]) != list(named["parts"]):
+            return False
+        return all(_gather(taken[1][name], item, found) for name, item in named["parts"].items())
     kind, items_ = ("tuple", tree["tuple"]) if "tuple" in tree else ("list", tree["list"])
     if type(value).__name__ != kind or len(value) != len(items_):
         return False
     return all(_gather(one, item, found) for one, item in zip(value, items_, strict=True))
 
 
-def result_builder(tree: Tree) -> Callable[[Any], Any]:
-    """A function from the sequence of outputs to what `forward` returns."""
-    if tree == {"output": 0}:
-        return _first
-    return lambda outputs: _build(outputs, tree)
+def result_builder(tree: Tree, names: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """A function from the sequence of outputs to what `forward` returns. `names` are the globals of the user's module.
 
-
-def _first(outputs: Any) -> Any:
-    return outputs[0]
-
-
-def _build(outputs: Any, tree: Tree) -> Any:
+    Raises ImportError or AttributeError for a class of another module that is not there.
+    """
     if "output" in tree:
-        return outputs[tree["output"]]
+        return operator.itemgetter(tree["output"])
     if "value" in tree:
-        return tree["value"]
+        value = tree["value"]
+        return lambda outputs: value
     if "dict" in tree:
-        return {key: _build(outputs, item) for key, item in tree["dict"].items()}
-    items = [_build(outputs, item) for item in tree["tuple" if "tuple" in tree else "list"]]
-    return tuple(items) if "tuple" in tree else items
+        inner = {key: result_builder(item, names) for key, item in tree["dict"].items()}
+        return lambda outputs: {key: build(outputs) for key, build in inner.items()}
+    if "object" in tree:
+        make = Maker(tree["object"], names).make
+        parts = {key: result_builder(item, names) for key, item in tree["object"]["parts"].items()}
+        return lambda outputs: make({key: build(outputs) for key, build in parts.items()})
+    items = [result_builder(item, names) for item in tree["tuple" if "tuple" in tree else "list"]]
+    if "tuple" in tree:
+        return lambda outputs: tuple([build(outputs) for build in items])
+    return lambda outputs: [build(outputs) for build in items]
 
 
-def describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[str]) -> dict[str, Any]:
+def describe_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[str], home: str = ""
+) -> dict[str, Any]:
     """`{"args": [tree], "kwargs": {name: tree}}` of a call that was made; `inputs` names its tensors in pytree order.
 
-    `{"problem": why}` where a container is of a kind that a tree has no name for, or the number of tensors differs.
+    `home` is the module of the user's class. `{"problem": why}` where a container is of a kind that a tree has no name
+    for, or the number of tensors differs.
     """
     names = iter(inputs)
+    seen = _Description(lambda: {"input": next(names)}, lambda value: {"const": freeze(value)}, home, made_again=False)
     try:
-        tree = _describe((args, kwargs), lambda: {"input": next(names)}, lambda value: {"const": freeze(value)})
+        tree = seen.of((args, kwargs))
     except ValueError as error:
         return {"problem": f"an argument of forward: {error}"}
     if next(names, None) is not None:
@@ -136,25 +150,47 @@ def describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], inputs: li
     return {"args": positional["tuple"], "kwargs": keywords["dict"]}
 
 
-def describe_result(result: Any) -> Tree:
+def describe_result(result: Any, home: str = "") -> Tree:
     """The tree of what `forward` returned, its tensors numbered in pytree order; or `{"problem": why}`."""
     indices = itertools.count()
+    seen = _Description(lambda: {"output": next(indices)}, lambda value: {"value": value}, home, made_again=True)
     try:
-        return _describe(result, lambda: {"output": next(indices)}, lambda value: {"value": value})
+        return seen.of(result)
     except ValueError as error:
         return {"problem": f"the result of forward: {error}"}
 
 
-def _describe(value: Any, tensor: Callable[[], Tree], plain: Callable[[Any], Tree]) -> Tree:
-    if isinstance(value, torch.Tensor):
-        try:
-            return tensor()
-        except StopIteration as error:
-            raise ValueError("more tensors than names") from error
-    if type(value) is dict:
-        return {"dict": {key: _describe(item, tensor, plain) for key, item in value.items()}}
-    if type(value) in (tuple, list):
-        return {type(value).__name__: [_describe(item, tensor, plain) for item in value]}
-    if isinstance(value, (tuple, list, dict)):
-        raise ValueError(f"a {type(value).__qualname__} is neither a tuple, a list nor a dict")
-    return plain(value)
+@dataclass(frozen=True)
+class _Description:
+    """What stands for tensors and plain values in a tree; with `made_again` objects must be such as can be made."""
+
+    tensor: Callable[[], Tree]
+    plain: Callable[[Any], Tree]
+    home: str
+    made_again: bool
+
+    def of(self, value: Any) -> Tree:
+        """Raises ValueError for what a tree cannot say."""
+        if isinstance(value, torch.Tensor):
+            try:
+                return self.tensor()
+            except StopIteration as error:
+                raise ValueError("more tensors than names") from error
+        if type(value) is dict:
+            if not all(isinstance(key, str) for key in value):
+                raise ValueError("a dict has keys that are not text")
+            return {"dict": {key: self.of(item) for key, item in value.items()}}
+        if type(value) in (tuple, list):
+            return {type(value).__name__: [self.of(item) for item in value]}
+        found = parts_of(value)
+        if found is not None:
+            return self._object(value, *found)
+        if isinstance(value, (tuple, list, dict)):
+            raise ValueError(f"a {type(value).__qualname__} is neither a tuple, a list nor a dict")
+        return self.plain(value)
+
+    def _object(self, value: Any, form: str, parts: dict[str, Any]) -> Tree:
+        if self.made_again:
+            check_form(value, form, parts)
+        trees = {name: self.of(item) for name, item in parts.items()}
+        return {"object": {**class_name(type(value), self.home), "form": form, "parts": trees}}

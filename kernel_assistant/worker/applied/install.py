@@ -29,6 +29,8 @@ _guards: dict[str, list[Guard]] = {}
 _unused: dict[str, str] = {}
 _lock = ForkSafeLock()
 _switch = {"enabled": True}
+#: What reading a package or finding its class may raise: the original then stays.
+_UNUSABLE = (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, CudaError)
 
 
 def accelerated(name: str) -> Callable[[Class], Class]:
@@ -41,7 +43,7 @@ def accelerated(name: str) -> Callable[[Class], Class]:
     def decorate(cls: Class) -> Class:
         try:
             _install(cls, name, source)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, CudaError) as error:
+        except _UNUSABLE as error:
             _unused[name] = f"{type(error).__name__}: {error}"
             message = f"{name}: the original runs, not its kernels: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -60,7 +62,7 @@ def replaced(name: str, module: str) -> None:
         cls = getattr(home, name)
         if not any(guard.cls is cls for guard in _guards.get(name, ())):
             _install(cls, name, str(home.__file__))
-    except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, CudaError) as error:
+    except _UNUSABLE as error:
         _unused[name] = f"{type(error).__name__}: {error}"
         message = f"{module}.{name}: the original runs, not its kernels: {error}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -72,9 +74,9 @@ def kernels_only(name: str) -> Callable[[Any], Any]:
     Raises OSError or ValueError where the package cannot be read.
     """
     contract = read_contract(os.path.join(_folder(), name))
-    build = result_builder(contract.call["result"])
 
     def decorate(forward: Callable[..., Any]) -> Callable[..., Any]:
+        build = result_builder(contract.call["result"], forward.__globals__)
         pattern = CallPattern(forward, contract.call, contract.user_inputs)
         guards: dict[type, Guard] = {}
 
@@ -132,7 +134,8 @@ def _install(cls: type, name: str, source: str) -> None:
     guard = Guard(contract, cls, pattern)
     parameters = list(inspect.signature(original).parameters)[1:]
     traced = Traced(contract, guard, parameters)
-    cls.forward = _guarded(original, guard, traced, result_builder(contract.call["result"]))  # type: ignore[attr-defined]
+    build = result_builder(contract.call["result"], inspect.unwrap(original).__globals__)
+    cls.forward = _guarded(original, guard, traced, build)  # type: ignore[attr-defined]
     with _lock:
         _guards.setdefault(name, []).append(guard)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import weakref
 from collections.abc import Callable, Iterable
@@ -15,8 +16,10 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = [getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS]
 _is = operator.is_
 
-#: One dictionary: the dictionary, its length, a getter of the values that matter, these values.
-Snapshot = tuple[dict[str, Any], int, Callable[[Any], Any], tuple[Any, ...]]
+#: One dictionary or list: itself, its length, a getter of the values that matter, these values.
+Snapshot = tuple[Any, int, Callable[[Any], Any], tuple[Any, ...]]
+#: As far down as `freeze` looks.
+_DEPTH = 4
 
 
 class Watched:
@@ -35,7 +38,7 @@ class Watched:
                 if len(values) != size or not all(map(_is, getter(values), seen)):
                     self._look()
                     break
-        except KeyError:
+        except (KeyError, IndexError):
             self._look()
         if self._verdict:
             return self._verdict
@@ -59,17 +62,20 @@ class Watched:
         self._hooks = [child.__dict__[name] for child in children[1:] for name in _HOOKS]
         if len(children) > 1:
             self._hooks += _GLOBAL_HOOKS
-        self._mutable = [
-            (state, key, freeze(value))
-            for state in (child.__dict__ for child in children)
-            for key, value in state.items()
-            if is_state(key) and not is_atomic(value)
-        ]
+        self._mutable: list[tuple[dict[str, Any], str, str]] = []
+        inside: dict[int, Snapshot] = {}
+        for state in (child.__dict__ for child in children):
+            for key, value in state.items():
+                found = _inside(value, _DEPTH) if is_state(key) else []
+                if found is None:
+                    self._mutable.append((state, key, freeze(value)))
+                inside.update((id(snapshot[0]), snapshot) for snapshot in found or ())
+        self._snapshots += inside.values()
         same = same_attributes(module, self.attributes)
-        found = [_source(module, path) for path in self.paths]
-        self.sources = [source for source in found if source is not None]
+        sources = [_source(module, path) for path in self.paths]
+        self.sources = [source for source in sources if source is not None]
         self._verdict = "" if same else "attributes"
-        if len(self.sources) != len(found):
+        if len(self.sources) != len(sources):
             self._verdict = "parameters"
 
 
@@ -82,13 +88,43 @@ def _snapshots(module: torch.nn.Module) -> Iterable[Snapshot]:
             yield _snapshot(state[name], list(state[name]))
 
 
-def _snapshot(values: dict[str, Any], keys: list[str]) -> Snapshot:
+def _inside(value: Any, depth: int) -> list[Snapshot] | None:
+    """What an attribute holds that may change under it, such as a configuration; None where identity does not show."""
+    if depth == 0 or is_atomic(value):
+        return []
+    if isinstance(value, tuple):
+        found: list[Snapshot] = []
+        items: list[Any] = list(value)
+    elif isinstance(value, list):
+        found, items = [_snapshot(value, list(range(len(value))))], list(value)
+    elif isinstance(value, dict):
+        found, items = [_snapshot(value, list(value))], list(value.values())
+    elif isinstance(value, (set, frozenset, functools.partial)):
+        return None
+    else:
+        # Not `value.__dict__` at every call: configurations have attribute access of their own, which is slow.
+        return _inside(getattr(value, "__dict__", {}), depth - 1)
+    for item in items:
+        inner = _inside(item, depth - 1)
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def _snapshot(values: Any, keys: list[Any]) -> Snapshot:
+    if not keys:
+        return values, len(values), _nothing, ()
     # A getter of one key does not return a tuple: asking for it twice keeps the comparison uniform.
     getter = operator.itemgetter(*(keys if len(keys) > 1 else keys * 2))
     try:
         return values, len(values), getter, getter(values)
     except KeyError:
         return values, -1, getter, ()
+
+
+def _nothing(_: Any) -> tuple[()]:
+    return ()
 
 
 def _source(module: torch.nn.Module, path: str) -> tuple[dict[str, Any], str] | None:

@@ -1,0 +1,74 @@
+"""Containers with a class of their own: named tuples, dataclasses, ordered dictionaries, outputs of transformers.
+
+A tree has `{"object": {"module": ..., "class": ..., "form": ..., "parts": {name: tree}}}` for one. `module` is "" for a
+class of the module that defines the user's class, because that one may be imported under another name. `form` says how
+the parts become an object again: "keywords" of the class, "items" in one iterable, "pairs" of name and part.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+Parts = dict[str, Any]
+
+
+def parts_of(value: Any) -> tuple[str, Parts] | None:
+    """(form, parts in pytree order) of such a container, None for anything else."""
+    cls = type(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value) if field.init]
+        return "keywords", {name: getattr(value, name) for name in fields}
+    if isinstance(value, tuple) and hasattr(cls, "_fields"):
+        return "items", dict(zip(cls._fields, value, strict=True))
+    if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
+        return "items", {str(index): item for index, item in enumerate(value)}
+    if cls is collections.OrderedDict and all(isinstance(key, str) for key in value):
+        return "pairs", dict(value)
+    return None
+
+
+def check_form(value: Any, form: str, parts: Parts) -> None:
+    """Raises ValueError where the parts do not make such an object again; constructors are the user's."""
+    cls = type(value)
+    if "." in cls.__qualname__:
+        raise ValueError(f"a {cls.__qualname__} cannot be found by its name")
+    try:
+        found = parts_of(_put_together(cls, form, parts))
+    except Exception as error:
+        raise ValueError(f"a {cls.__qualname__} cannot be made of its parts: {error}") from error
+    if found is None or found[1].keys() != parts.keys() or any(found[1][name] is not parts[name] for name in parts):
+        raise ValueError(f"a {cls.__qualname__} made of its parts is another one")
+
+
+def class_name(cls: type, home: str) -> dict[str, str]:
+    """How a tree names a class; `home` is the module of the user's class."""
+    return {"module": "" if cls.__module__ == home else cls.__module__, "class": cls.__qualname__}
+
+
+def is_named(cls: type, named: dict[str, Any]) -> bool:
+    return cls.__qualname__ == named["class"] and named["module"] in ("", cls.__module__)
+
+
+class Maker:
+    """Makes objects of one class. Classes of other modules are looked up at once (raises ImportError, AttributeError);
+    one of the user's own module in `names`, its globals, when the first object is made: it may come further down."""
+
+    def __init__(self, named: dict[str, Any], names: Mapping[str, Any]) -> None:
+        self._form, self._name, self._names = named["form"], named["class"], names
+        self._cls: Any = getattr(importlib.import_module(named["module"]), self._name) if named["module"] else None
+
+    def make(self, parts: Parts) -> Any:
+        cls = self._names[self._name] if self._cls is None else self._cls
+        return _put_together(cls, self._form, parts)
+
+
+def _put_together(cls: Any, form: str, parts: Parts) -> Any:
+    if form == "keywords":
+        return cls(**parts)
+    if form == "pairs":
+        return cls(parts.items())
+    return cls._make(parts.values()) if hasattr(cls, "_make") else cls(parts.values())

@@ -1,0 +1,66 @@
+"""What may change under a module's attributes: configurations, lists and dictionaries, as the guard watches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kernel_assistant.worker.applied.attributes import module_attributes
+from kernel_assistant.worker.applied.watch import Watched
+
+
+class Config:
+    def __init__(self) -> None:
+        self.eps = 1e-6
+        self.act = "gelu"
+        self.rope: dict[str, Any] = {"theta": 10000.0, "factors": [1.0, 2.0], "empty": {}}
+        self.tags = {"a", "b"}
+
+
+class Block(torch.nn.Module):
+    def __init__(self, tags: bool) -> None:
+        super().__init__()
+        self.config = Config()
+        if not tags:
+            del self.config.tags
+        self.sizes = (1, [2, 3])
+        self.inner = torch.nn.Linear(2, 2)
+
+
+CHANGES: dict[str, Callable[[Block], object]] = {
+    "value": lambda block: setattr(block.config, "eps", 1e-5),
+    "added": lambda block: setattr(block.config, "more", True),
+    "removed": lambda block: delattr(block.config, "act"),
+    "in a dict": lambda block: block.config.rope.update(theta=1.0),
+    "in a list of a dict": lambda block: block.config.rope["factors"].append(3.0),
+    "same length": lambda block: block.config.rope["factors"].reverse(),
+    "in an empty dict": lambda block: block.config.rope["empty"].update(x=1),
+    "in a list of a tuple": lambda block: block.sizes[1].pop(),
+    "of a child": lambda block: setattr(block.inner, "in_features", 3),
+}
+
+
+@pytest.mark.parametrize("tags", [False, True], ids=["watched by identity", "compared as text"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_changes_is_noticed(name: str, tags: bool) -> None:
+    block = Block(tags)
+    watched = Watched(block, module_attributes(block), ["inner.weight"])
+    assert watched.reason() == watched.reason() == ""
+    CHANGES[name](block)
+    assert watched.reason() == "attributes"
+
+
+def test_a_set_is_noticed_and_equal_values_do_no_harm() -> None:
+    block = Block(tags=True)
+    watched = Watched(block, module_attributes(block), ["inner.weight"])
+    block.config.rope = {"theta": 10000.0, "factors": [1.0, 2.0], "empty": {}}
+    assert watched.reason() == ""
+    block.config.rope["factors"][0] = 5.0
+    assert watched.reason() == "attributes"
+    block.config.rope["factors"][0] = 1.0
+    assert watched.reason() == ""
+    block.config.tags.add("c")
+    assert watched.reason() == "attributes"
