@@ -1,0 +1,75 @@
+"""Puts a streamed chat completion together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel_assistant.policy.client import PolicyError
+from kernel_assistant.records.transcript import Message, ToolCall, Usage
+
+
+class Collected:
+    """Chunks so far. Fields that only some servers send (`reasoning_content`, `token_ids`) are taken where they are."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[int, dict[str, str]] = {}
+        self._ids: list[int] = []
+        self._logprobs: list[float] = []
+        self._finish = ""
+        self._usage = (0, 0)
+        self._chunks = 0
+
+    def add(self, chunk: Any) -> None:
+        """One `ChatCompletionChunk`; the last may hold the usage only. Raises PolicyError for anything else."""
+        self._chunks += 1
+        try:
+            self._add(chunk)
+        except (AttributeError, TypeError) as error:
+            raise _nonsense(str(error)) from error
+
+    def _add(self, chunk: Any) -> None:
+        if getattr(chunk, "usage", None) is not None:
+            self._usage = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
+        for choice in getattr(chunk, "choices", None) or ():
+            self._add_delta(choice.delta)
+            self._finish = choice.finish_reason or self._finish
+            self._ids += getattr(choice, "token_ids", None) or ()
+            if choice.logprobs is not None and choice.logprobs.content:
+                self._logprobs += [token.logprob for token in choice.logprobs.content]
+
+    def message(self, seconds: float) -> Message:
+        """The whole reply. Raises PolicyError where the stream ended before the reply did."""
+        if not self._chunks:
+            raise _nonsense("no event of a stream came")
+        if not self._finish:
+            raise PolicyError("truncated", "the endpoint's stream ended in the middle of a reply", "see its log")
+        prompt, completion = self._usage
+        return Message(
+            role="assistant",
+            content="".join(self._text),
+            reasoning="".join(self._reasoning),
+            tool_calls=tuple(
+                ToolCall(id=call["id"] or f"call_{place}", name=call["name"], arguments=call["arguments"] or "{}")
+                for place, call in sorted(self._calls.items())
+            ),
+            token_ids=tuple(self._ids) or None,
+            logprobs=tuple(self._logprobs) or None,
+            finish_reason=self._finish,
+            usage=Usage(prompt_tokens=prompt, completion_tokens=completion, seconds=seconds),
+        )
+
+    def _add_delta(self, delta: Any) -> None:
+        self._text.append(delta.content or "")
+        self._reasoning.append(getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None) or "")
+        for part in delta.tool_calls or ():
+            call = self._calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
+            call["id"] = part.id or call["id"]
+            if part.function is not None:
+                call["name"] += part.function.name or ""
+                call["arguments"] += part.function.arguments or ""
+
+
+def _nonsense(why: str) -> PolicyError:
+    return PolicyError("nonsense", f"the endpoint does not stream chat completions: {why}", "is it OpenAI-compatible?")

@@ -1,0 +1,49 @@
+"""What a conversation needs of a language model, wherever that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.records.transcript import Message
+
+
+class PolicyError(KernelAssistantError):
+    """A policy that cannot go on, for good. `kind` names how it failed:
+
+    `unreachable`, `timeout`, `refused` (4xx), `server` (5xx, or an error in the stream), `truncated` (the stream ended
+    in the middle), `nonsense` (not the protocol), `context` (the conversation is too long), `engine` (our own process).
+    """
+
+    def __init__(self, kind: str, cause: str, next_step: str = "") -> None:
+        super().__init__(cause, next_step)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Request:
+    """One turn. `messages` as they are to be sent, `tools` as OpenAI schemas; `max_tokens` bounds the reply."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    max_tokens: int = 4096
+
+
+class ModelClient(Protocol):
+    """Messages in, one assistant message out. Used by one thread at a time.
+
+    `context_tokens` is what a prompt and its reply may take together.
+    """
+
+    name: str
+    context_tokens: int
+
+    def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
+        """The reply, with tool calls, usage, and token ids and log-probabilities where there are any.
+
+        `cancelled` is asked several times a second. Raises Cancelled and PolicyError.
+        """
+
+    def close(self) -> None: ...

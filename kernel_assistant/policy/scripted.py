@@ -1,0 +1,39 @@
+"""A model whose replies were written beforehand: for tests, and to play a stored conversation again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kernel_assistant.errors import Cancelled
+from kernel_assistant.policy.client import PolicyError, Request
+from kernel_assistant.records.transcript import Message, Transcript
+
+#: A reply: its text, a whole message, or what makes one from the request.
+Line = str | Message | Callable[[Request], str | Message]
+
+
+class ScriptedClient:
+    """Says its lines in order; after the last one it fails as an endpoint does that has gone."""
+
+    def __init__(self, lines: Iterable[Line], *, name: str = "scripted", context_tokens: int = 128_000) -> None:
+        self.name, self.context_tokens = name, context_tokens
+        self._lines = iter(lines)
+        self.requests: list[Request] = []
+
+    @classmethod
+    def replay(cls, transcript: Transcript) -> ScriptedClient:
+        """The replies of a stored conversation."""
+        return cls(transcript.replies, name=transcript.model)
+
+    def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
+        if cancelled():
+            raise Cancelled("cancelled")
+        self.requests.append(request)
+        line = next(self._lines, None)
+        if line is None:
+            raise PolicyError("unreachable", "the script has no more lines")
+        said = line(request) if callable(line) else line
+        return said if isinstance(said, Message) else Message(role="assistant", content=said, finish_reason="stop")
+
+    def close(self) -> None:
+        """Nothing to give back."""

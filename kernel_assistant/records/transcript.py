@@ -1,0 +1,109 @@
+"""Transcript: what was said between a language model and the loop in one episode, to be replayed or trained on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import msgspec
+
+from kernel_assistant.records.codec import Record
+
+#: What is kept of a message that is sent in short, and from which length on arguments are left out. Characters.
+SHORT = 160
+LONG_ARGUMENTS = 400
+
+
+class ToolCall(Record, frozen=True, kw_only=True):
+    """A call as the model wrote it: `arguments` is its JSON text, valid or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Usage(Record, frozen=True, kw_only=True):
+    """Tokens of one request, as the server counted them (0: it did not say), and its wall time."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+
+class Message(Record, frozen=True, kw_only=True):
+    """One message. The fields from `reasoning` on are for what an assistant says.
+
+    `token_ids` and `logprobs` (natural logarithms) have one entry for each sampled token, and are None where the server
+    does not give them. `short_from` is the turn from which on the message is sent in short, 0 for never.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    tool_call_id: str = ""
+    short_from: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    finish_reason: str = ""
+    usage: Usage = Usage()
+
+    def __post_init__(self) -> None:
+        if self.role != "assistant" and (self.tool_calls or self.token_ids is not None or self.logprobs is not None):
+            raise ValueError(f"a {self.role} message has no calls and no sampled tokens")
+        if (self.role == "tool") != bool(self.tool_call_id):
+            raise ValueError("a tool message, and no other, answers a call")
+
+    def openai(self) -> dict[str, Any]:
+        """As an OpenAI-compatible endpoint takes it."""
+        document: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_call_id:
+            document["tool_call_id"] = self.tool_call_id
+        if self.tool_calls:
+            document["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.tool_calls
+            ]
+        return document
+
+    def in_short(self) -> Message:
+        """One line of the content; long arguments of calls are left out."""
+        line = self.content.strip().partition("\n")[0]
+        cut = self.content if len(self.content) <= SHORT else f"{line[:SHORT]} [… {len(self.content)} characters]"
+        calls = tuple(_shorter(call) for call in self.tool_calls)
+        return msgspec.structs.replace(self, content=cut, tool_calls=calls, token_ids=None, logprobs=None)
+
+
+class Transcript(Record, frozen=True, kw_only=True):
+    """All messages of one conversation, in order and in full.
+
+    `profile` is "full" or "compact", `tools` the schemas that were sent. `ending` is how it ended, in one line.
+    """
+
+    model: str
+    profile: str
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    ending: str = ""
+
+    @property
+    def replies(self) -> tuple[Message, ...]:
+        return tuple(message for message in self.messages if message.role == "assistant")
+
+    def prompt(self, turn: int) -> tuple[Message, ...]:
+        """What was sent for reply number `turn` (from 1). Raises IndexError where there is no such reply."""
+        places = [place for place, message in enumerate(self.messages) if message.role == "assistant"]
+        return as_sent(self.messages[: places[turn - 1]], turn)
+
+
+def as_sent(messages: tuple[Message, ...], turn: int) -> tuple[Message, ...]:
+    """The messages as they go to the model at `turn`."""
+    return tuple(
+        message.in_short() if message.short_from and message.short_from <= turn else message for message in messages
+    )
+
+
+def _shorter(call: ToolCall) -> ToolCall:
+    if len(call.arguments) <= LONG_ARGUMENTS:
+        return call
+    return msgspec.structs.replace(call, arguments=json.dumps({"left_out": f"{len(call.arguments)} characters"}))
