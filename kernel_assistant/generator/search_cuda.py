@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from kernel_assistant.generator.ladders import derived
 from kernel_assistant.generator.schedule import Schedule, make
+from kernel_assistant.generator.search_team import team_rows
 from kernel_assistant.generator.workload import Shape
 from kernel_assistant.targets.base import DeviceFacts
 
 #: Values that a thread holds best: enough loads in flight, registers for many threads.
 GOOD_VALUES = 16
+#: Rows of this size go to teams of blocks before they go to clusters.
+TEAM_BYTES = 1 << 20
+#: Parts of a row that are joined in a launch of their own: large enough that joining costs nothing, small enough that
+#: the last wave of blocks is a small share.
+PART_BYTES = 256 << 10
 
 
 def initial_cuda(shape: Shape, device: DeviceFacts) -> list[Schedule]:
@@ -45,14 +51,24 @@ def _pointwise(shape: Shape) -> list[Schedule]:
 def _rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     cores = max(device.cores, 1)
     found = _safe_first([*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)])
+    teams = team_rows(shape, device)
     if shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20:
-        # Too few rows to fill the device: share them, eight blocks a processor.
-        wanted = max(8 * cores // shape.outer, 2)
-        parts = 1 << (wanted - 1).bit_length()
-        pieces = [count for count in (parts, parts // 2, parts * 2) if 2 <= count <= 4096]
-        split = [make("cuda", "rows/split", parts=count, unroll=u, vec=shape.vec) for count in pieces for u in (2, 4)]
-        return [*split, *found]
-    return found
+        split = _split_rows(shape, cores)
+        return [split[0], *teams, *split[1:], *found]
+    # Where a row fills many blocks, teams come before clusters; a few blocks meet sooner in a cluster.
+    ahead = 1 if shape.reduced * shape.row_bytes >= TEAM_BYTES else 4
+    return [*found[:ahead], *teams, *found[ahead:]]
+
+
+def _split_rows(shape: Shape, cores: int) -> list[Schedule]:
+    """Too few rows to fill the device are shared: eight blocks a processor, or many more of at least PART_BYTES."""
+    wanted = max(8 * cores // shape.outer, 2)
+    parts = 1 << (wanted - 1).bit_length()
+    many = min(shape.reduced * shape.row_bytes // PART_BYTES, 16384)
+    joined = [make("cuda", "rows/split", parts=many, unroll=u, join=1, vec=shape.vec) for u in (4, 2) if many > parts]
+    pieces = [count for count in (parts, parts // 2, parts * 2) if 2 <= count <= 4096]
+    split = [make("cuda", "rows/split", parts=count, unroll=u, vec=shape.vec) for count in pieces for u in (2, 4)]
+    return [*joined, *split]
 
 
 def _safe_first(found: list[Schedule]) -> list[Schedule]:

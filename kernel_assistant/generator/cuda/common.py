@@ -124,11 +124,14 @@ class Reducing:
             found.append((f"j{self.number(reduce)}{done}", state, JOINT[kind][2], f"{state}::none()"))
         return found
 
-    def finish(self, body: Body, threads: int, cluster: int) -> None:
-        """Reduce over the threads (and blocks of the cluster) of a row, and name the results."""
+    def finish(self, body: Body, threads: int, cluster: int, site: int = 0) -> None:
+        """Reduce over the threads (and blocks of the cluster) of a row, and name the results.
+
+        `site` tells apart the places of a kernel where the same reduction ends.
+        """
         for name, state, operator, none in self.states():
             number = name.split(".")[0]
-            kind = f"ka_reduce<{number[1:]}, {threads}, {cluster}, {operator}>"
+            kind = f"ka_reduce<{site + int(number[1:])}, {threads}, {cluster}, {operator}>"
             body.unit.add(f"const {state} all_{number} = {kind}({name}, {none});")
         self.take(body, "all_")
 

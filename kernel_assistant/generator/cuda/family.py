@@ -8,6 +8,7 @@ from kernel_assistant.generator.cuda.pointwise import emit_pointwise
 from kernel_assistant.generator.cuda.rows import emit_rows
 from kernel_assistant.generator.cuda.scan import emit_scan_cols, emit_scan_rows
 from kernel_assistant.generator.cuda.split import Emitted, emit_split_cols, emit_split_rows
+from kernel_assistant.generator.cuda.team import emit_team
 from kernel_assistant.generator.cuda.transpose import emit_transpose
 from kernel_assistant.generator.cuda.window import emit_direct
 from kernel_assistant.generator.cuda.window_shared import emit_shared
@@ -29,7 +30,7 @@ SINGLE = {
     "window/direct": emit_direct,
     "window/shared": emit_shared,
 }
-SEVERAL = {"rows/split": emit_split_rows, "cols/split": emit_split_cols}
+SEVERAL = {"rows/split": emit_split_rows, "rows/team": emit_team, "cols/split": emit_split_cols}
 
 #: What each parameter may be; 0 where any positive value will do.
 ALLOWED = {
@@ -39,6 +40,9 @@ ALLOWED = {
     "tx": (1, 2, 4, 8, 16, 32, 64, 128, 256),
     "ty": (1, 2, 4, 8, 16, 32),
     "hint": (0, 1),
+    "joint": (0, 1),
+    "stage": (0, 1),
+    "join": (0, 1),
 }
 
 
@@ -46,7 +50,7 @@ def emit_cuda(nest: Nest, schedule: Schedule) -> Emitted:
     if not form_fits(nest, schedule.form):
         raise Unsupported(f"schedule {schedule.form} for a {nest.family} nest")
     for name, value in schedule.params:
-        if value not in ALLOWED.get(name, (value,)) or (value == 0 and name != "hint"):
+        if not (value in ALLOWED[name] if name in ALLOWED else value > 0):
             raise Unsupported(f"{name}={value}")
     if "tx" in dict(schedule.params) and not 32 <= schedule["tx"] * schedule["ty"] <= 1024:
         raise Unsupported("a block has 32 to 1024 threads")

@@ -127,6 +127,16 @@ class Group:
         unit.add(f"{to}[k] = {inside} ? {place} : {element(access, 'cuda')}();" if inside else f"{to}[k] = {place};")
         unit.close()
 
+    def copies_whole(self, access: Access) -> bool:
+        """Whether whole vectors of this access may go to shared memory without a register in between."""
+        return id(access) in self.layout.vector and not self.layout.reverse
+
+    def copy_one(self, access: Access, to: str) -> None:
+        """The vector at `e` to shared memory, asynchronously where it can be."""
+        layout = self.layout
+        full = "true" if layout.full else "false"
+        self.unit.add(f"ka_row_copy<{layout.vec}, {full}>({to}, {self._row(access)}, e, {layout.limit});")
+
     def _row(self, access: Access) -> str:
         """Where element 0 of the row would be for the vector at `e`."""
         place = joined(access.name, *(self.unit.position(access, *loop) for loop in self.layout.loops))

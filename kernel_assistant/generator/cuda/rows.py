@@ -7,18 +7,14 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.cuda.common import Reducing, is_kept, pointers, store_scope, write_scope
 from kernel_assistant.generator.cuda.group import Group, Layout, index_type, make_layout
+from kernel_assistant.generator.cuda.sweeps import Sweep, plan_copies
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.expr import Load
-from kernel_assistant.generator.nest import Access, Nest
+from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.passes import Pass, Passes, nothing, plan_passes
-from kernel_assistant.generator.render import Body, Unit, element, joined
+from kernel_assistant.generator.render import Body, Unit, joined
 from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.sizes import size_text
 from kernel_assistant.records import Launch
-from kernel_assistant.records.graph import DTYPE_BYTES
-
-#: A block has 227 KiB, the reductions take a little of it.
-SHARED_LIMIT = 226 * 1024
 
 
 @dataclass(slots=True)
@@ -52,7 +48,7 @@ def emit_rows(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     row = Row(schedule, layout, 32 if form == "rows/warp" else block, cluster, schedule["vec"])
     size, rows = nest.size(nest.reduced), nest.size(nest.outer)
     layout.index = index_type(size)
-    joint = form == "rows/stream"
+    joint = form == "rows/stream" or bool(dict(schedule.params).get("joint"))
     plan = plan_passes(nest, is_kept if form in ("rows/reg", "rows/warp") else nothing, joint)
     writer = _Registers(nest, plan, row) if form in ("rows/reg", "rows/warp") else _Sweeps(nest, plan, row, joint)
     per_block = block // 32 if row.warp else 1
@@ -157,99 +153,28 @@ class _Sweeps:
 
     def __init__(self, nest: Nest, plan: Passes, row: Row, joint: bool) -> None:
         self.nest, self.plan, self.row, self.joint = nest, plan, row, joint
-        self.unroll = row.schedule["unroll"]
+        unroll = row.schedule["unroll"]
         size = nest.size(nest.reduced)
-        whole = isinstance(size, int) and size % (row.step * self.unroll) == 0
+        whole = isinstance(size, int) and size % (row.step * unroll) == 0
         row.layout.full = whole and row.layout.shift is None
-        self.copies: list[Access] = []
-        self.shared = 0
+        self.sweep = Sweep(row.layout, row.group, row.step, unroll)
         if row.schedule.form == "rows/shared":
-            self._plan_copies()
-
-    def _plan_copies(self) -> None:
-        """Copies of what the first pass reads and later ones read again."""
-        size = self.nest.size(self.nest.reduced)
-        if not isinstance(size, int):
-            raise Unsupported("rows of free size in shared memory")
-        used = [{id(self.nest.loads[id(e)]) for e in part.body if isinstance(e, Load)} for part in self.plan.passes]
-        again = set().union(*used[1:]) & used[0] if len(used) > 1 else set()
-        plain = [a for a in dict.fromkeys(self.nest.loads.values()) if a.buffer and not a.computed]
-        self.copies = [a for a in plain if id(a) in again]
-        sweeps = self.row.sweeps(size)
-        sweeps += -sweeps % self.unroll
-        self.elements = sweeps * self.row.group * self.row.vec
-        self.shared = sum(-(-self.elements * DTYPE_BYTES[a.dtype] // 16) * 16 for a in self.copies)
-        if not self.copies or self.shared > SHARED_LIMIT:
-            raise Unsupported(f"{self.shared} bytes of shared memory for a row")
+            if not isinstance(size, int):
+                raise Unsupported("rows of free size in shared memory")
+            sweeps = -(-row.sweeps(size) // unroll) * unroll
+            elements = sweeps * row.group * row.vec
+            self.sweep.copies = plan_copies(nest, plan, elements, bool(row.schedule["stage"]))
 
     def write(self, unit: Unit) -> str:
-        if self.copies:
-            unit.add("extern __shared__ uint4 ka_dynamic[];")
-            offset = 0
-            for access in self.copies:
-                kind = element(access, "cuda")
-                base = f"reinterpret_cast<{kind}*>(reinterpret_cast<char*>(ka_dynamic) + {offset})"
-                unit.add(f"{kind}* c_{access.name} = {base} + threadIdx.x * {self.row.vec};")
-                offset += -(-self.elements * DTYPE_BYTES[access.dtype] // 16) * 16
+        copies = self.sweep.copies
+        copies.declare(unit, self.row.vec)
         body = Body(unit, self.nest)
         for number, part in enumerate(self.plan.passes):
             write_scope(body, part.scope)
-            self._pass(body, part, first=number == 0)
+            reducing = Reducing(self.nest, part, self.joint)
+            reducing.declare(unit)
+            self.sweep.write(body, part, reducing, first=number == 0)
+            reducing.finish(body, self.row.group, self.row.cluster)
         write_scope(body, self.plan.scope)
         store_scope(body, self.plan.stores, "thread == 0")
-        return str(self.shared)
-
-    def _pass(self, body: Body, part: Pass, first: bool) -> None:
-        reducing = Reducing(self.nest, part, self.joint)
-        reducing.declare(body.unit)
-        sweep(body, part, reducing, self.row.layout, self.row.step, self.unroll, self.copies, first, self.row.group)
-        reducing.finish(body, self.row.group, self.row.cluster)
-
-
-def sweep(
-    body: Body,
-    part: Pass,
-    reducing: Reducing,
-    layout: Layout,
-    step: int,
-    unroll: int,
-    copies: list[Access],
-    first: bool,
-    group_threads: int,
-) -> None:
-    """One pass over a row: `unroll` vectors are loaded, then computed, `step` elements apart."""
-    unit, slot = body.unit, "[u]"
-    group = Group(body, layout, slot)
-    copied = {id(access) for access in copies}
-    vec = layout.vec
-    if copies:
-        unit.add("int at = 0;" if first else "at = 0;")
-    advance = f", at += {unroll}" if copies else ""
-    unit.open(f"for ({layout.index} base = first; base < {layout.limit}; base += {step * unroll}{advance})")
-    group.declare(part.body, f"[{unroll}]")
-    unit.add("#pragma unroll")
-    unit.open(f"for (int u = 0; u < {unroll}; ++u)")
-    unit.add_if_used("e", f"const {layout.index} e = base + u * {step};")
-    for access in group.wanted(part.body):
-        place = f"c_{access.name} + (at + u) * {group_threads * vec}"
-        if id(access) in copied and not first:
-            unit.add(f"ka_load<{vec}, 0>(l_{access.name}{slot}, {place});")
-            continue
-        group.load_one(access)
-        if id(access) in copied:
-            unit.add(f"ka_store<{vec}, 0>({place}, l_{access.name}{slot});")
-    unit.close()
-    unit.add("#pragma unroll")
-    unit.open(f"for (int u = 0; u < {unroll}; ++u)")
-    unit.add_if_used("e", f"const {layout.index} e = base + u * {step};")
-    group.declare_stores(part.stores)
-    reducing.before(unit, vec)
-    inner = group.open()
-    inner.write(part.body, group.texts())
-    reducing.element(unit, inner, layout.inside())
-    group.put(inner, part.stores)
-    unit.close()
-    reducing.after(unit)
-    group.store(part.stores)
-    unit.close()
-    unit.close()
+        return str(copies.shared)

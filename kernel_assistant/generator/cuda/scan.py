@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernel_assistant.generator.cpu.scan import after_scans, before_scans, carry_type, direction
 from kernel_assistant.generator.cuda.common import OPERATOR, Reducing, pointers, store_scope, write_scope
 from kernel_assistant.generator.cuda.group import Group, Layout, index_type, make_layout
-from kernel_assistant.generator.cuda.rows import shift_text, sweep
+from kernel_assistant.generator.cuda.rows import shift_text
+from kernel_assistant.generator.cuda.sweeps import Sweep
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Scan
 from kernel_assistant.generator.nest import Nest
@@ -46,7 +47,7 @@ def emit_scan_rows(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
         write_scope(body, part.scope)
         reducing = Reducing(nest, part, joint=True)
         reducing.declare(unit)
-        sweep(body, part, reducing, layout, block * vec, 2, [], True, block)
+        Sweep(layout, block, block * vec, 2).write(body, part, reducing, first=True)
         reducing.finish(body, block, 1)
     write_scope(body, plan.passes[-1].scope)
     layout.reverse, layout.at = reverse, "R - 1 - ({})" if reverse else "{}"

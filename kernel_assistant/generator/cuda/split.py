@@ -4,18 +4,11 @@ launch begins by joining them, always in the same order."""
 from __future__ import annotations
 
 from kernel_assistant.generator.cuda.cols import Columns, begin_columns, column_blocks, column_layout
-from kernel_assistant.generator.cuda.common import (
-    JOINT,
-    OPERATOR,
-    STEP,
-    Reducing,
-    identity,
-    pointers,
-    store_scope,
-    write_scope,
-)
+from kernel_assistant.generator.cuda.common import STEP, Reducing, identity, pointers, store_scope, write_scope
 from kernel_assistant.generator.cuda.group import Layout, make_layout
-from kernel_assistant.generator.cuda.rows import shift_text, sweep
+from kernel_assistant.generator.cuda.partial import SCRATCH, join_parts, leave, left_buffers, read_whole
+from kernel_assistant.generator.cuda.rows import shift_text
+from kernel_assistant.generator.cuda.sweeps import Sweep
 from kernel_assistant.generator.expr import Expr
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.passes import Pass, Passes, nothing, plan_passes
@@ -25,9 +18,8 @@ from kernel_assistant.generator.sizes import size_text
 from kernel_assistant.records import BufferSpec, Launch
 
 Emitted = tuple[list[Unit], list[Launch], tuple[BufferSpec, ...]]
-SCRATCH = {"double": "f64", "float": "f32", "int64_t": "i64", "bool": "b1"}
-#: Fields of a joint state, in the order in which they are stored.
-FIELDS = {"m2": ("count", "mean", "m2"), "sumexp": ("top", "total")}
+#: Threads of a launch that only joins.
+JOINING = 1024
 
 
 def emit_split_rows(nest: Nest, schedule: Schedule) -> Emitted:
@@ -45,7 +37,7 @@ class _RowParts:
         self.nest, self.schedule, self.plan = nest, schedule, plan
         self.block, self.vec, self.parts = schedule["block"], schedule["vec"], schedule["parts"]
         self.layout: Layout = make_layout(nest, nest.reduced, nest.outer, self.vec, schedule["hint"], shiftable=True)
-        self.layout.at = "begin + {}"
+        self.layout.index, self.layout.limit = "int64_t", "end"
         self.size, self.rows = nest.size(nest.reduced), nest.size(nest.outer)
         self.units: list[Unit] = []
         self.launches: list[Launch] = []
@@ -54,11 +46,14 @@ class _RowParts:
         self.done: list[Reducing] = []
 
     def _begin(self, unit: Unit) -> Body:
-        """Join what the launches before left for this row, and compute what follows from it."""
+        """Take what the launches before left for this row, and compute what follows from it."""
         pointers(unit, self.nest, self.nest.outer, "o")
         body = Body(unit, self.nest)
         for reducing in self.done:
-            self._join(body, reducing)
+            if self.schedule["join"]:
+                read_whole(unit, body, reducing)
+            else:
+                join_parts(unit, body, reducing, self.parts, self.block)
         write_scope(body, self.scope)
         return body
 
@@ -66,78 +61,53 @@ class _RowParts:
         part = self.plan.passes[number]
         self.scope += part.scope
         unit = Unit(self.nest.prefix + f"rows_part{number}", "cuda")
-        step = self.block * self.vec
+        step, size = self.block * self.vec, unit.size(self.size)
         # Every other launch runs backwards: it begins with what the one before has left in the L2 cache.
         unit.add("const int64_t block = " + ("gridDim.x - 1 - blockIdx.x;" if number % 2 else "blockIdx.x;"))
-        unit.add_if_used("o", f"const int64_t o = block / {self.parts};")
-        unit.add(
-            f"const int64_t share = ({unit.size(self.size)} + {self.parts * step - 1}) / {self.parts * step} * {step};"
-        )
-        unit.add(f"const int64_t begin = block % {self.parts} * share;")
-        body = self._begin(unit)
-        self._sweep(unit, body, part)
-        self._finish(unit, f"{size_text(self.rows)} * {self.parts}")
+        if self.schedule["join"] and not part.reduces:
+            # Nobody has to join anything: as many blocks as there is work for.
+            share = step * self.schedule["unroll"] * 2
+            unit.add(f"const int64_t share = {share}, parts = ({size} + {share - 1}) / {share};")
+            parts, blocks = "parts", f"cdiv({size_text(self.size)}, {share})"
+        else:
+            parts, blocks = str(self.parts), str(self.parts)
+            unit.add(f"const int64_t share = ({size} + {self.parts * step - 1}) / {self.parts * step} * {step};")
+        unit.add_if_used("o", f"const int64_t o = block / {parts};")
+        unit.add(f"const int64_t begin = block % {parts} * share;")
+        self._sweep(unit, self._begin(unit), part, parts)
+        self._finish(unit, f"{size_text(self.rows)} * {blocks}")
+        if part.reduces and self.schedule["join"]:
+            self._launch_join(number, self.done[-1])
 
-    def _sweep(self, unit: Unit, body: Body, part: Pass) -> None:
+    def _sweep(self, unit: Unit, body: Body, part: Pass, parts: str) -> None:
         """The piece [begin, begin + share) of the row, counted from the first aligned element."""
         layout, reducing = self.layout, Reducing(self.nest, part, joint=True)
-        layout.index = "int64_t"
-        layout.at, layout.limit = "{}", "end"
         shift = shift_text(unit, self.nest, layout)
         unit.add(f"const int64_t R = {unit.size(self.size)};")
-        last = f"block % {self.parts} == {self.parts - 1} ? R : ka_min(R, begin + share{shift})"
+        last = f"block % {parts} == {parts} - 1 ? R : ka_min(R, begin + share{shift})"
         unit.add(f"const int64_t end = {last};")
         unit.add(f"const int64_t first = begin + threadIdx.x * {self.vec}{shift};")
         reducing.declare(unit)
-        sweep(body, part, reducing, layout, self.block * self.vec, self.schedule["unroll"], [], True, self.block)
+        sweep = Sweep(layout, self.block, self.block * self.vec, self.schedule["unroll"])
+        sweep.write(body, part, reducing, first=True)
         reducing.finish(body, self.block, 1)
         if part.reduces:
-            self._leave(unit, reducing)
+            unit.open("if (threadIdx.x == 0)")
+            leave(unit, reducing, "part", "block", "all")
+            unit.close()
+            self.scratch += left_buffers(reducing, "part", (size_text(self.rows), str(self.parts)))
             self.done.append(reducing)
 
-    def _leave(self, unit: Unit, reducing: Reducing) -> None:
+    def _launch_join(self, number: int, reducing: Reducing) -> None:
+        """One block a row joins the parts for all launches that follow."""
+        unit = Unit(self.nest.prefix + f"rows_join{number}", "cuda")
+        unit.add("const int64_t o = blockIdx.x;")
+        join_parts(unit, Body(unit, self.nest), reducing, self.parts, JOINING)
         unit.open("if (threadIdx.x == 0)")
-        for name, source, _ in self._slots(reducing):
-            unit.add(f"{unit.buffer(name)}[block] = {source};")
+        leave(unit, reducing, "whole", "o", "past")
         unit.close()
-        shape = (size_text(self.rows), str(self.parts))
-        self.scratch += [
-            BufferSpec(name=name, dtype=SCRATCH[kind], shape=shape) for name, _, kind in self._slots(reducing)
-        ]
-
-    def _slots(self, reducing: Reducing) -> list[tuple[str, str, str]]:
-        """(scratch buffer, text of the value, C type) of every number that a pass leaves."""
-        slots = []
-        for reduce in reducing.single:
-            number = reducing.number(reduce)
-            slots.append((f"part_r{number}", f"all_r{number}", reduce.ctype))
-        for kind, x, _, reduce in reducing.pairs:
-            number = reducing.number(reduce)
-            slots += [(f"part_j{number}_{field}", f"all_j{number}.{field}", x.ctype) for field in FIELDS[kind]]
-        return slots
-
-    def _join(self, body: Body, reducing: Reducing) -> None:
-        unit, threads = body.unit, self.block
-        for reduce in reducing.single:
-            number = reducing.number(reduce)
-            unit.add(f"{reduce.ctype} r{number} = {identity(reduce)};")
-            piece = f"{unit.buffer(f'part_r{number}')}[o * {self.parts} + p]"
-            step = STEP[reduce.kind].format(f"r{number}", piece)
-            unit.add(f"for (int p = threadIdx.x; p < {self.parts}; p += {threads}) {step}")
-            kind = f"ka_reduce<{100 + number}, {threads}, 1, {OPERATOR[reduce.kind]}>"
-            unit.add(f"const {reduce.ctype} past_r{number} = {kind}(r{number}, ({reduce.ctype}){identity(reduce)});")
-        for kind, x, _, reduce in reducing.pairs:
-            number = reducing.number(reduce)
-            state, operator = f"{JOINT[kind][1]}<{x.ctype}>", JOINT[kind][2]
-            unit.add(f"{state} j{number} = {state}::none();")
-            buffers = ", ".join(
-                f"{unit.buffer(f'part_j{number}_{field}')}[o * {self.parts} + p]" for field in FIELDS[kind]
-            )
-            join = f"j{number} = {operator}::join(j{number}, {state}{{{buffers}}});"
-            unit.add(f"for (int p = threadIdx.x; p < {self.parts}; p += {threads}) {join}")
-            call = f"ka_reduce<{100 + number}, {threads}, 1, {operator}>(j{number}, {state}::none())"
-            unit.add(f"const {state} past_j{number} = {call};")
-        reducing.take(body, "past_")
+        self.scratch += left_buffers(reducing, "whole", (size_text(self.rows),))
+        self._finish(unit, size_text(self.rows), JOINING)
 
     def launch_end(self) -> None:
         """Outputs that do not vary along R."""
@@ -148,10 +118,10 @@ class _RowParts:
         store_scope(body, self.plan.stores, "threadIdx.x == 0")
         self._finish(unit, size_text(self.rows))
 
-    def _finish(self, unit: Unit, blocks: str) -> None:
-        unit.finish(bounds=f"__launch_bounds__({self.block}) ")
+    def _finish(self, unit: Unit, blocks: str, block: int = 0) -> None:
+        unit.finish(bounds=f"__launch_bounds__({block or self.block}) ")
         self.units.append(unit)
-        self.launches.append(unit.launch((blocks, "1", "1"), self.block))
+        self.launches.append(unit.launch((blocks, "1", "1"), block or self.block))
 
 
 def emit_split_cols(nest: Nest, schedule: Schedule) -> Emitted:

@@ -136,6 +136,31 @@ KA_FN void ka_row_store_reversed(T* row, I e, I n, const T (&in)[V]) {
   ka_row_store<V, H, FULL>(row, n - V - e, n, there);
 }
 
+// Elements e … e+V-1 of a row of n to `to` in shared memory, which is aligned like the row; what is outside [0, n) becomes 0.
+// Whole vectors of 16 bytes are copied asynchronously: the thread that copied them sees them after ka_copies_wait.
+template <int V, bool FULL, class T, class I> KA_FN void ka_row_copy(T* to, const T* __restrict__ row, I e, I n) {
+  if (FULL || (e >= 0 && e + V <= n)) {
+#if __CUDA_ARCH__ >= 800
+    if (V * sizeof(T) == 16) {
+      const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(row + e) : "memory");
+      return;
+    }
+#endif
+    T whole[V];
+    ka_load<V, 0>(whole, row + e);
+    ka_store<V, 0>(to, whole);
+  } else {
+#pragma unroll
+    for (int k = 0; k < V; ++k) to[k] = e + k >= 0 && e + k < n ? row[e + k] : T();
+  }
+}
+KA_FN void ka_copies_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // ---- Reductions.
 struct ka_sum { template <class T> KA_FN T join(T a, T b) { return a + b; } };
 struct ka_prod { template <class T> KA_FN T join(T a, T b) { return a * b; } };
@@ -251,6 +276,27 @@ template <int ID, int TX, int TY, int V, class OP, class S> KA_FN void ka_column
     for (int y = 1; y < TY; ++y) x[k] = OP::join(x[k], part[y][k * TX + tx]);
   }
 }
+
+// ---- Teams: blocks that join partial results in memory. `arrived` counts those that left theirs.
+KA_FN void ka_team_arrive(int32_t* arrived) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" :: "l"(arrived) : "memory");
+}
+// Waits until `team` blocks have arrived, ten milliseconds at least and not for ever: false where some have not. They may
+// not be running at all, and the caller must do without them. All threads of the block come here.
+KA_FN bool ka_team_wait(const int32_t* arrived, int team) {
+  bool all = false;
+  if (threadIdx.x == 0) {
+    for (int n = 0; n < 1 << 14 && !all; ++n) {
+      int32_t count;
+      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(arrived) : "memory");
+      all = count >= team;
+      if (!all) __nanosleep(64);
+    }
+  }
+  return __syncthreads_or(all) != 0;
+}
+// What another block may have written during this launch: past the L1 cache.
+template <class T> KA_FN T ka_fresh(const T* p) { return *const_cast<const volatile T*>(p); }
 
 // ---- Scans. v[n][k] is element (n·T + thread)·V + k of a tile; N·T ≤ 1024. Partial results of a warp are in S, what
 // comes before a warp is in double (int64_t for integers), so that rows of any length keep their accuracy.

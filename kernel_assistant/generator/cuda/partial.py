@@ -1,0 +1,72 @@
+"""Partial results of a row in scratch memory: `part_…` holds one per part, `whole_…` one per row."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cuda.common import JOINT, OPERATOR, STEP, Reducing, identity
+from kernel_assistant.generator.render import Body, Unit
+from kernel_assistant.records import BufferSpec
+
+SCRATCH = {"double": "f64", "float": "f32", "int64_t": "i64", "bool": "b1"}
+#: Fields of a joint state, in the order in which they are stored.
+FIELDS = {"m2": ("count", "mean", "m2"), "sumexp": ("top", "total")}
+#: Call sites of block reductions that join parts, apart from those that make them.
+JOIN_SITE = 100
+
+
+def slots(reducing: Reducing) -> list[tuple[str, str, str]]:
+    """(name in scratch, text behind the variable's prefix, C type) of every number that a pass leaves."""
+    found = []
+    for reduce in reducing.single:
+        number = reducing.number(reduce)
+        found.append((f"r{number}", f"r{number}", reduce.ctype))
+    for kind, x, _, reduce in reducing.pairs:
+        number = reducing.number(reduce)
+        found += [(f"j{number}_{field}", f"j{number}.{field}", x.ctype) for field in FIELDS[kind]]
+    return found
+
+
+def left_buffers(reducing: Reducing, kind: str, shape: tuple[str, ...]) -> list[BufferSpec]:
+    """The scratch buffers `kind`_… that `leave` writes."""
+    return [BufferSpec(name=f"{kind}_{name}", dtype=SCRATCH[ctype], shape=shape) for name, _, ctype in slots(reducing)]
+
+
+def leave(unit: Unit, reducing: Reducing, kind: str, place: str, prefix: str) -> None:
+    """Write the results in variables `prefix`_… to their buffers; one thread does."""
+    for name, source, _ in slots(reducing):
+        unit.add(f"{unit.buffer(f'{kind}_{name}')}[{place}] = {prefix}_{source};")
+
+
+def join_parts(unit: Unit, body: Body, reducing: Reducing, parts: int, threads: int, read: str = "{}") -> None:
+    """Join the parts of row `o` in a fixed order; every thread gets the results. `read`: how scratch is read."""
+
+    def piece(name: str) -> str:
+        return read.format(f"{unit.buffer(f'part_{name}')}[o * {parts} + p]")
+
+    loop = f"for (int p = threadIdx.x; p < {parts}; p += {threads})"
+    for reduce in reducing.single:
+        number = reducing.number(reduce)
+        unit.add(f"{reduce.ctype} of_r{number} = {identity(reduce)};")
+        unit.add(f"{loop} {STEP[reduce.kind].format(f'of_r{number}', piece(f'r{number}'))}")
+        kind = f"ka_reduce<{JOIN_SITE + number}, {threads}, 1, {OPERATOR[reduce.kind]}>"
+        unit.add(f"const {reduce.ctype} past_r{number} = {kind}(of_r{number}, ({reduce.ctype}){identity(reduce)});")
+    for kind, x, _, reduce in reducing.pairs:
+        number = reducing.number(reduce)
+        state, operator = f"{JOINT[kind][1]}<{x.ctype}>", JOINT[kind][2]
+        unit.add(f"{state} of_j{number} = {state}::none();")
+        fields = ", ".join(piece(f"j{number}_{field}") for field in FIELDS[kind])
+        unit.add(f"{loop} of_j{number} = {operator}::join(of_j{number}, {state}{{{fields}}});")
+        call = f"ka_reduce<{JOIN_SITE + number}, {threads}, 1, {operator}>(of_j{number}, {state}::none())"
+        unit.add(f"const {state} past_j{number} = {call};")
+    reducing.take(body, "past_")
+
+
+def read_whole(unit: Unit, body: Body, reducing: Reducing) -> None:
+    """Results that a launch before has joined."""
+    for reduce in reducing.single:
+        name = f"r{reducing.number(reduce)}"
+        unit.add(f"const {reduce.ctype} past_{name} = {unit.buffer(f'whole_{name}')}[o];")
+    for kind, x, _, reduce in reducing.pairs:
+        name = f"j{reducing.number(reduce)}"
+        fields = ", ".join(f"{unit.buffer(f'whole_{name}_{field}')}[o]" for field in FIELDS[kind])
+        unit.add(f"const {JOINT[kind][1]}<{x.ctype}> past_{name} = {{{fields}}};")
+    reducing.take(body, "past_")

@@ -1,0 +1,126 @@
+"""Rows that no cluster can hold: `parts` blocks share a row, each keeps its share in shared memory, and they wait for
+one another's partial results.
+
+A block that has waited too long computes the partial results of the whole row itself, in the same order: no block
+depends on another one being on the device.
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cuda.common import Reducing, pointers, store_scope, write_scope
+from kernel_assistant.generator.cuda.group import index_type, make_layout
+from kernel_assistant.generator.cuda.partial import join_parts, leave, left_buffers
+from kernel_assistant.generator.cuda.rows import shift_text
+from kernel_assistant.generator.cuda.sweeps import Sweep, plan_copies
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.passes import Pass, Passes, nothing, plan_passes
+from kernel_assistant.generator.render import Body, Unit
+from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.sizes import size_text
+from kernel_assistant.records import BufferSpec, Launch
+
+#: Threads of the launch that zeroes the counters.
+ZEROING = 256
+#: Call sites of block reductions in the way out.
+ALONE_SITE = 200
+
+
+def emit_team(nest: Nest, schedule: Schedule) -> tuple[list[Unit], list[Launch], tuple[BufferSpec, ...]]:
+    team = _Team(nest, schedule, plan_passes(nest, nothing, joint=True))
+    unit, launch = team.write()
+    zero, first = team.zero()
+    return [zero, unit], [first, launch], tuple(team.scratch)
+
+
+class _Team:
+    def __init__(self, nest: Nest, schedule: Schedule, plan: Passes) -> None:
+        self.nest, self.plan, self.parts = nest, plan, schedule["parts"]
+        self.block, self.vec, unroll = schedule["block"], schedule["vec"], schedule["unroll"]
+        size = nest.size(nest.reduced)
+        if not isinstance(size, int):
+            raise Unsupported("rows of free size in shared memory")
+        self.size, self.rows = size, nest.size(nest.outer)
+        layout = make_layout(nest, nest.reduced, nest.outer, self.vec, schedule["hint"], shiftable=True)
+        step = self.block * self.vec
+        self.share = -(-size // (self.parts * step)) * step
+        layout.index, layout.limit = index_type(self.share * self.parts), "end"
+        layout.full = layout.shift is None and self.share * self.parts == size and self.share % (step * unroll) == 0
+        self.layout = layout
+        slack = self.vec - 1 if layout.shift is not None else 0
+        sweeps = -(-(self.share + slack) // (step * unroll)) * unroll
+        copies = plan_copies(nest, plan, sweeps * step, bool(schedule["stage"]))
+        self.sweep = Sweep(layout, self.block, step, unroll, copies)
+        self.alone = Sweep(layout, self.block, step, 1)
+        self.scratch: list[BufferSpec] = []
+        self.meetings = 0
+
+    def write(self) -> tuple[Unit, Launch]:
+        """The kernel: a block is one part of one row."""
+        unit = Unit(self.nest.prefix + "rows_team", "cuda")
+        unit.add(f"const int64_t o = blockIdx.x / {self.parts};")
+        unit.add(f"const int part = blockIdx.x % {self.parts};")
+        pointers(unit, self.nest, self.nest.outer, "o")
+        if self.layout.shift is not None:
+            unit.add(f"const int shift = 0{shift_text(unit, self.nest, self.layout)};")
+        self._bounds(unit)
+        self.sweep.copies.declare(unit, self.vec)
+        body = Body(unit, self.nest)
+        for number, part in enumerate(self.plan.passes):
+            write_scope(body, part.scope)
+            reducing = Reducing(self.nest, part, joint=True)
+            reducing.declare(unit)
+            self.sweep.write(body, part, reducing, first=number == 0)
+            reducing.finish(body, self.block, 1)
+            if part.reduces:
+                self._meet(body, part, reducing)
+        write_scope(body, self.plan.scope)
+        store_scope(body, self.plan.stores, "part == 0 && threadIdx.x == 0")
+        unit.finish(bounds=f"__launch_bounds__({self.block}) ")
+        blocks = f"{size_text(self.rows)} * {self.parts}"
+        return unit, unit.launch((blocks, "1", "1"), self.block, str(self.sweep.copies.shared))
+
+    def zero(self) -> tuple[Unit, Launch]:
+        """Counters to zero: scratch is not initialised."""
+        unit = Unit(self.nest.prefix + "rows_zero", "cuda")
+        unit.add(f"const int64_t o = (int64_t)blockIdx.x * {ZEROING} + threadIdx.x;")
+        unit.open(f"if (o < {unit.size(self.rows)})")
+        for number in range(self.meetings):
+            unit.add(f"{unit.buffer(f'arrived{number}')}[o] = 0;")
+        unit.close()
+        unit.finish(bounds=f"__launch_bounds__({ZEROING}) ")
+        return unit, unit.launch((f"cdiv({size_text(self.rows)}, {ZEROING})", "1", "1"), ZEROING)
+
+    def _bounds(self, unit: Unit) -> None:
+        """What belongs to `part`: positions [first, end), counted from the first aligned element."""
+        index, shift = self.layout.index, "" if self.layout.shift is None else " + shift"
+        unit.add(f"const {index} begin = ({index})part * {self.share}, until = begin + {self.share}{shift};")
+        unit.add(f"const {index} end = part == {self.parts - 1} || until > {self.size} ? {self.size} : until;")
+        unit.add(f"const {index} first = begin + threadIdx.x * {self.vec}{shift};")
+
+    def _meet(self, body: Body, part: Pass, reducing: Reducing) -> None:
+        """Leave what this block has, wait for the others, join."""
+        unit, place = body.unit, f"o * {self.parts} + part"
+        counter = f"{unit.buffer(f'arrived{self.meetings}')} + o"
+        unit.open("if (threadIdx.x == 0)")
+        leave(unit, reducing, "part", place, "all")
+        unit.add(f"ka_team_arrive({counter});")
+        unit.close()
+        unit.open(f"if (!ka_team_wait({counter}, {self.parts}))")
+        unit.open(f"for (int part = 0; part < {self.parts}; ++part)")
+        self._bounds(unit)
+        inner = body.inner()
+        reducing.declare(unit)
+        self.alone.write(inner, part, reducing, first=True)
+        reducing.finish(inner, self.block, 1, ALONE_SITE)
+        unit.open("if (threadIdx.x == 0)")
+        leave(unit, reducing, "part", place, "all")
+        unit.close()
+        unit.add("__syncthreads();")
+        unit.close()
+        unit.close()
+        join_parts(unit, body, reducing, self.parts, self.block, "ka_fresh(&{})")
+        rows = size_text(self.rows)
+        self.scratch += left_buffers(reducing, "part", (rows, str(self.parts)))
+        self.scratch.append(BufferSpec(name=f"arrived{self.meetings}", dtype="i32", shape=(rows,)))
+        self.meetings += 1
