@@ -64,9 +64,9 @@ def read_whole(unit: Unit, body: Body, reducing: Reducing) -> None:
     """Results that a launch before has joined."""
     for reduce in reducing.single:
         name = f"r{reducing.number(reduce)}"
-        unit.add(f"const {reduce.ctype} past_{name} = {unit.buffer(f'whole_{name}')}[o];")
+        unit.add_if_used(f"past_{name}", f"const {reduce.ctype} past_{name} = {unit.buffer(f'whole_{name}')}[o];")
     for kind, x, _, reduce in reducing.pairs:
         name = f"j{reducing.number(reduce)}"
         fields = ", ".join(f"{unit.buffer(f'whole_{name}_{field}')}[o]" for field in FIELDS[kind])
-        unit.add(f"const {JOINT[kind][1]}<{x.ctype}> past_{name} = {{{fields}}};")
+        unit.add_if_used(f"past_{name}", f"const {JOINT[kind][1]}<{x.ctype}> past_{name} = {{{fields}}};")
     reducing.take(body, "past_")
