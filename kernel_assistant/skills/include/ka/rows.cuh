@@ -1,0 +1,165 @@
+// Rows in registers: THREADS threads hold a row of up to THREADS·V·ITEMS elements, read once and written once.
+//
+//   extern "C" __global__ void __launch_bounds__(256) layer_norm(const __grid_constant__ layer_norm_args a) {
+//     ka::row<256, 4, 4> x;                                    // up to 4096 columns; plan: grid rows, block 256
+//     x.load(a.x0 + blockIdx.x * a.cols, a.cols);
+//     const auto m = x.moments();
+//     const float scale = rsqrtf(ka::variance(m) + 1e-5f);
+//     x.store(a.out0 + blockIdx.x * a.cols, [=](float v, float w, float b) { return (v - m.mean) * scale * w + b; },
+//             a.p0, a.p1);                                     // weights: one element a column
+//   }
+//
+// THREADS = 32 is a warp a row: the block may have several (row = blockIdx.x · warps + threadIdx.x / 32), and a warp
+// beyond the last row returns at once. Rows of odd length or place are read element by element: the same result, slower.
+// Longer rows: `ka::fold_row` and `ka::map_row` read them again, from the cache where they fit.
+#pragma once
+#include "ka/vec.cuh"
+#include "ka/welford.cuh"
+
+namespace ka {
+
+template <int THREADS> KA_FN int place() { return THREADS == 32 ? threadIdx.x % 32 : threadIdx.x; }
+
+template <int THREADS, int V, int ITEMS, class C = float> struct row {
+  C v[ITEMS][V];
+  int n;
+  bool wide;  // a thread's V elements are neighbours; else they are THREADS apart
+
+  __device__ __forceinline__ int column(int i, int k) const {
+    return wide ? (i * THREADS + place<THREADS>()) * V + k : (i * V + k) * THREADS + place<THREADS>();
+  }
+  // What lies behind the row's end holds `fill`: 0, or −INFINITY before a maximum.
+  template <class T> __device__ __forceinline__ void load(const T* p, int64_t columns, C fill = C()) {
+    n = (int)columns;
+    wide = aligned<V>(p);
+    gather(v, p, fill);
+  }
+  template <class T> __device__ __forceinline__ void gather(C (&to)[ITEMS][V], const T* p, C fill) const {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (wide) {
+        load_piece<V>(to[i], p + column(i, 0), n - column(i, 0), fill);
+      } else {
+#pragma unroll
+        for (int k = 0; k < V; ++k) to[i][k] = column(i, k) < n ? (C)ka_get(p[column(i, k)]) : fill;
+      }
+    }
+  }
+  // v = f(v, p[column], …): other rows or weights, in the places of this row.
+  template <class F, class... IN> __device__ __forceinline__ void map(F f, const IN*... in) {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) compute(v[i], i, f, in...);
+  }
+  template <class OP, class F> __device__ __forceinline__ C fold(F f) const {
+    C total = neutral<OP, C>::value();
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i)
+#pragma unroll
+      for (int k = 0; k < V; ++k)
+        if (column(i, k) < n) total = OP::join(total, f(v[i][k]));
+    return block_reduce<THREADS, OP>(total);
+  }
+  __device__ __forceinline__ C sum() const {
+    return fold<add>([](C x) { return x; });
+  }
+  __device__ __forceinline__ C max() const {
+    return fold<most>([](C x) { return x; });
+  }
+  __device__ __forceinline__ C min() const {
+    return fold<least>([](C x) { return x; });
+  }
+  __device__ __forceinline__ ka::moments<C> moments() const {
+    sums<C> mine;
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i)
+#pragma unroll
+      for (int k = 0; k < V; ++k)
+        if (column(i, k) < n) mine.add(v[i][k]);
+    return block_moments<THREADS>(mine);
+  }
+  // p[column] = f(v, in[column], …).
+  template <class T, class F, class... IN> __device__ __forceinline__ void store(T* p, F f, const IN*... in) const {
+    const bool whole = wide && aligned<V>(p);
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      C y[V];
+      compute(y, i, f, in...);
+      if (whole) {
+        store_piece<V>(p + column(i, 0), y, n - column(i, 0));
+      } else {
+#pragma unroll
+        for (int k = 0; k < V; ++k)
+          if (column(i, k) < n) ka_put(p[column(i, k)], y[k]);
+      }
+    }
+  }
+  template <class T> __device__ __forceinline__ void store(T* p) const {
+    store(p, [](C x) { return x; });
+  }
+
+  template <class F, class... IN> __device__ __forceinline__ void compute(C (&y)[V], int i, F f, const IN*... in) const {
+    C x[sizeof...(IN) + 1][V];
+    int at = 0;
+    (piece(x[at++], i, in), ...);
+#pragma unroll
+    for (int k = 0; k < V; ++k) x[sizeof...(IN)][k] = v[i][k];
+#pragma unroll
+    for (int k = 0; k < V; ++k) y[k] = joined(f, x, k, std::make_index_sequence<sizeof...(IN)>());
+  }
+  template <class F, int N, std::size_t... J>
+  __device__ __forceinline__ C joined(F& f, const C (&x)[N][V], int k, std::index_sequence<J...>) const {
+    return f(x[N - 1][k], x[J][k]...);
+  }
+  template <class T> __device__ __forceinline__ void piece(C (&x)[V], int i, const T* p) const {
+    if (wide) return load_piece<V>(x, p + column(i, 0), n - column(i, 0));
+#pragma unroll
+    for (int k = 0; k < V; ++k) x[k] = column(i, k) < n ? (C)ka_get(p[column(i, k)]) : C();
+  }
+};
+
+// f(e, count) for every vector of a row of n that this thread has.
+template <int THREADS, int V, class F> KA_FN void sweep(int n, F f) {
+  for (int e = place<THREADS>() * V; e < n; e += THREADS * V) f(e, n - e < V ? n - e : V);
+}
+// OP over f(in[e], …) of a whole row, in every thread.
+template <int THREADS, int V, class OP, class C = float, class F, class... IN>
+KA_FN C fold_row(int n, F f, const IN*... in) {
+  C total[V];
+#pragma unroll
+  for (int k = 0; k < V; ++k) total[k] = neutral<OP, C>::value();
+  sweep<THREADS, V>(n, [&](int e, int count) {
+    C x[sizeof...(IN)][V];
+    int at = 0;
+    (load_piece<V>(x[at++], in + e, count), ...);
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+      if (k < count) total[k] = OP::join(total[k], call(f, x, k, std::make_index_sequence<sizeof...(IN)>()));
+  });
+#pragma unroll
+  for (int k = 1; k < V; ++k) total[0] = OP::join(total[0], total[k]);
+  return block_reduce<THREADS, OP>(total[0]);
+}
+template <int THREADS, int V, class C = float, class F, class T, class... IN>
+KA_FN void map_row(int n, F f, T* out, const IN*... in) {
+  sweep<THREADS, V>(n, [&](int e, int count) {
+    C x[sizeof...(IN)][V], y[V];
+    int at = 0;
+    (load_piece<V>(x[at++], in + e, count), ...);
+#pragma unroll
+    for (int k = 0; k < V; ++k) y[k] = call(f, x, k, std::make_index_sequence<sizeof...(IN)>());
+    store_piece<V>(out + e, y, count);
+  });
+}
+template <int THREADS, int V, class C = float, class T> KA_FN moments<C> row_moments(int n, const T* in) {
+  sums<C> mine;
+  sweep<THREADS, V>(n, [&](int e, int count) {
+    C x[V];
+    load_piece<V>(x, in + e, count);
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+      if (k < count) mine.add(x[k]);
+  });
+  return block_moments<THREADS>(mine);
+}
+
+}  // namespace ka

@@ -1,0 +1,88 @@
+// CPU: work on rows: a row a thread, sums in many lanes and double totals, softmax, mean and variance.
+//
+//   extern "C" void rms(const rms_args* a) {
+//     ka::rows(a->rows, a->cols, [=](int64_t r) {
+//       const float* x = a->x0 + r * a->cols;
+//       const float mean = ka::fold_row<ka::add>(a->cols, [](float v) { return v * v; }, x) / a->cols;
+//       const float scale = ka_rsqrt(mean + 1e-6f);
+//       ka::map_row(a->cols, [=](float v, float w) { return v * scale * w; }, a->out0 + r * a->cols, x, a->p0);
+//     });
+//   }
+//
+// Operators: add, times, most, least (a NaN wins). A row is read again from the cache, which is cheaper here than to
+// keep it. Row operands and column operands (weights) are both pointers to n elements.
+#pragma once
+#include "ka/pointwise.h"
+
+namespace ka {
+
+struct add {
+  template <class C> KA_FN C join(C a, C b) { return a + b; }
+  template <class C> KA_FN C none() { return C(0); }
+};
+struct times {
+  template <class C> KA_FN C join(C a, C b) { return a * b; }
+  template <class C> KA_FN C none() { return C(1); }
+};
+struct most {
+  template <class C> KA_FN C join(C a, C b) { return ka_max(a, b); }
+  template <class C> KA_FN C none() { return C(-INFINITY); }
+};
+struct least {
+  template <class C> KA_FN C join(C a, C b) { return ka_min(a, b); }
+  template <class C> KA_FN C none() { return C(INFINITY); }
+};
+
+// f(row) for every row; `columns` says how much work one is.
+template <class F> KA_FN void rows(int64_t count, int64_t columns, F f) {
+#pragma omp parallel for schedule(static) if (count > 1 && count * columns >= alone)
+  for (int64_t r = 0; r < count; ++r) f(r);
+}
+
+// OP over f(in[i], …) of a row: lanes of float within 4096 elements, double beyond.
+template <class OP, class F, class... IN> KA_FN double fold_row(int64_t n, F f, const IN*... in) {
+  constexpr int width = 64;
+  double total = OP::template none<double>();
+  for (int64_t from = 0; from < n; from += 4096) {
+    const int64_t to = n - from < 4096 ? n : from + 4096;
+    float lane[width];
+    for (int k = 0; k < width; ++k) lane[k] = OP::template none<float>();
+    int64_t i = from;
+    for (; i + width <= to; i += width) {
+#pragma omp simd
+      for (int k = 0; k < width; ++k) lane[k] = OP::join(lane[k], (float)f(ka_get(in[i + k])...));
+    }
+    for (int k = 0; i + k < to; ++k) lane[k] = OP::join(lane[k], (float)f(ka_get(in[i + k])...));
+    double part = OP::template none<double>();
+    for (int k = 0; k < width; ++k) part = OP::join(part, (double)lane[k]);
+    total = OP::join(total, part);
+  }
+  return total;
+}
+
+struct moments {
+  double mean, m2;
+  int64_t count;
+};
+template <class T> KA_FN moments row_moments(int64_t n, const T* in) {
+  const float mean = (float)(fold_row<add>(n, [](float x) { return x; }, in) / (double)n);
+  // What rounding the mean left out comes back with the sum of the differences.
+  const double left = fold_row<add>(n, [=](float x) { return x - mean; }, in);
+  const double m2 = fold_row<add>(n, [=](float x) { return (x - mean) * (x - mean); }, in);
+  return {(double)mean + left / (double)n, m2 - left * left / (double)n, n};
+}
+KA_FN float variance(const moments& of, int correction = 0) { return (float)(of.m2 / (double)(of.count - correction)); }
+
+template <class F, class... IN> KA_FN void softmax_row(int64_t n, F f, float* out, const IN*... in) {
+  const float top = (float)fold_row<most>(n, f, in...);
+  map_row(n, [=](auto... x) { return ka_exp(f(x...) - top); }, out, in...);
+  const float share = (float)(1.0 / fold_row<add>(n, [](float x) { return x; }, out));
+  map_row(n, [=](float x) { return x * share; }, out, out);
+}
+template <class F, class T, class... IN> KA_FN void softmax_row(int64_t n, F f, T* out, const IN*... in) {
+  const float top = (float)fold_row<most>(n, f, in...);
+  const float share = (float)(1.0 / fold_row<add>(n, [=](auto... x) { return ka_exp(f(x...) - top); }, in...));
+  map_row(n, [=](auto... x) { return ka_exp(f(x...) - top) * share; }, out, in...);
+}
+
+}  // namespace ka

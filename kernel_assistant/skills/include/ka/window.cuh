@@ -1,0 +1,87 @@
+// Pooling windows of one to three dimensions: a thread has R outputs below each other, so that rows of the input which
+// their windows share are read once. Neighbouring threads have neighbouring outputs.
+//
+//   using pool = ka::pool2d<3, 2>;                              // kernel 3, stride 2; ka::pool<…> for unequal ones
+//   const ka::shape s = ka::shape2d(a.h, a.w, a.oh, a.ow, 1, 1);    // padding 1
+//   pool::run<2, ka::most>(a.planes, s, [](float x) { return x; }, [](float m, int) { return m; }, a.out0, a.x0);
+//                                                               // plan: grid cdiv(planes · cdiv(oh, 2) · ow, 256)
+//
+// The second function gets the result and how many positions of the window were inside the input: an average is
+// `sum / count`, or `sum / 9` where padding counts. A window with no position inside gives the operator's neutral value.
+#pragma once
+#include "ka/reduce.cuh"
+
+namespace ka {
+
+// Sizes of the input and the output (depth, height, width) and the padding.
+struct shape {
+  int d, h, w, od, oh, ow, pd, ph, pw;
+};
+KA_FN shape shape1d(int64_t w, int64_t ow, int pw) { return {1, 1, (int)w, 1, 1, (int)ow, 0, 0, pw}; }
+KA_FN shape shape2d(int64_t h, int64_t w, int64_t oh, int64_t ow, int ph, int pw) {
+  return {1, (int)h, (int)w, 1, (int)oh, (int)ow, 0, ph, pw};
+}
+
+// Kernel, stride and dilation of each dimension.
+template <int KD, int KH, int KW, int SD, int SH, int SW, int DD = 1, int DH = 1, int DW = 1> struct pool {
+  template <int R, class OP, class C = float, class F, class G, class T, class U>
+  KA_FN void run(int64_t planes, const shape& s, F before, G after, U* out, const T* in) {
+    const int64_t bands = (s.oh + R - 1) / R, count = planes * s.od * bands * s.ow;
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += (int64_t)gridDim.x * blockDim.x) {
+      const uint32_t narrow = (uint32_t)at;
+      const bool wide = at >> 32;
+      const int64_t above = wide ? at / s.ow : narrow / (uint32_t)s.ow;
+      const int64_t slab = above >> 32 ? above / bands : (uint32_t)above / (uint32_t)bands;
+      const int64_t plane = slab >> 32 ? slab / s.od : (uint32_t)slab / (uint32_t)s.od;
+      const int x = (int)(at - above * s.ow), y = (int)(above - slab * bands) * R, z = (int)(slab - plane * s.od);
+      band<R, OP, C>(s, plane, z, y, x, before, after, out, in);
+    }
+  }
+  template <int R, class OP, class C, class F, class G, class T, class U>
+  KA_FN void band(const shape& s, int64_t plane, int z, int y, int x, F before, G after, U* out, const T* in) {
+    C total[R];
+    int inside[R];
+#pragma unroll
+    for (int r = 0; r < R; ++r) total[r] = neutral<OP, C>::value(), inside[r] = 0;
+    const int x0 = x * SW - s.pw, y0 = y * SH - s.ph;
+    for (int k = 0; k < KD; ++k) {
+      const int iz = z * SD - s.pd + k * DD;
+      if (iz < 0 || iz >= s.d) continue;
+      const T* slice = in + (plane * s.d + iz) * s.h * s.w;
+#pragma unroll
+      for (int row = 0; row <= (R - 1) * SH + (KH - 1) * DH; ++row) {
+        if (!any<R>(row) || y0 + row < 0 || y0 + row >= s.h) continue;
+        C part = neutral<OP, C>::value();
+        int found = 0;
+#pragma unroll
+        for (int j = 0; j < KW; ++j) {
+          const int ix = x0 + j * DW;
+          if (ix < 0 || ix >= s.w) continue;
+          part = OP::join(part, (C)before((C)ka_get(slice[(int64_t)(y0 + row) * s.w + ix])));
+          ++found;
+        }
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          if (!covers(row - r * SH)) continue;
+          total[r] = OP::join(total[r], part);
+          inside[r] += found;
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < R; ++r)
+      if (y + r < s.oh) ka_put(out[((plane * s.od + z) * s.oh + y + r) * s.ow + x], after(total[r], inside[r]));
+  }
+  // Whether the window of an output reads the row that lies `row` below its first.
+  KA_FN constexpr bool covers(int row) { return row >= 0 && row <= (KH - 1) * DH && row % DH == 0; }
+  template <int R> KA_FN constexpr bool any(int row) {
+    for (int r = 0; r < R; ++r)
+      if (covers(row - r * SH)) return true;
+    return false;
+  }
+};
+template <int K, int S = K, int D = 1> using pool1d = pool<1, 1, K, 1, 1, S, 1, 1, D>;
+template <int K, int S = K, int D = 1> using pool2d = pool<1, K, K, 1, S, S, 1, D, D>;
+template <int K, int S = K, int D = 1> using pool3d = pool<K, K, K, S, S, S, D, D, D>;
+
+}  // namespace ka
