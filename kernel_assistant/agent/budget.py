@@ -10,10 +10,11 @@ class Budget:
     """Limits of one episode. `seconds` is wall time for the search; confirming the winner comes on top of it.
 
     `target_speedup` over torch.compile (quick tier) ends the search early; None searches on. `patience` is how many
-    turns may pass without a better candidate.
+    turns may pass without a better candidate, `device_seconds` what verifying and profiling may take of the search.
     """
 
     seconds: float = 120.0
     turns: int = 200
     target_speedup: float | None = None
     patience: int = 8
+    device_seconds: float = float("inf")

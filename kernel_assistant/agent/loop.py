@@ -1,4 +1,4 @@
-"""The loop: a policy proposes, the environment judges, until a documented stop.
+"""An episode: policies search, one after another or side by side, and the best of all is confirmed.
 
 Search runs in the quick tier. What is reported is the winner alone, verified in full and measured again on fresh
 samples; a finalist that fails there is replaced by the next.
@@ -8,37 +8,46 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
 
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.judging import Judging
-from kernel_assistant.agent.stops import Stop, reason_to_stop
+from kernel_assistant.agent.search import Emit, Search, tell
 from kernel_assistant.agent.tried import Tried
-from kernel_assistant.errors import Cancelled, DeviceError, KernelAssistantError, WorkerError
-from kernel_assistant.events import AnyEvent, BestImproved, CandidateEvaluated, Progress, Warned
-from kernel_assistant.policy.base import EpisodeView, Move, Policy
-from kernel_assistant.records import Baseline, Candidate, Evaluation, Step, StopReason, Tier, Trajectory
+from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
+from kernel_assistant.events import Progress
+from kernel_assistant.policy.base import Policy
+from kernel_assistant.records import Candidate, Evaluation, Step, StopReason, Trajectory
+
+#: After these nobody else needs to search.
+_SETTLED = (StopReason.at_limit, StopReason.at_roofline, StopReason.target_reached, StopReason.cancelled)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Policies that search at the same time, on an environment that lends itself to several if they are several.
+
+    The budget's seconds count from the start of the episode. `steps` were measured before a crash.
+    """
+
+    policies: tuple[Policy, ...]
+    budget: Budget
+    steps: tuple[Step, ...] = ()
 
 
 class Episode:
-    """One run of a policy on one task."""
+    """Phases on one task, one after another."""
 
-    def __init__(
-        self,
-        environment: Judging,
-        policy: Policy,
-        budget: Budget,
-        emit: Callable[[AnyEvent], None],
-        cancel: threading.Event,
-        resume_steps: tuple[Step, ...] = (),
-    ) -> None:
-        self.environment, self.policy, self.budget = environment, policy, budget
-        self.emit, self.cancel = emit, cancel
-        self.steps: list[Step] = list(resume_steps)
+    def __init__(self, environment: Judging, phases: Sequence[Phase], emit: Emit, cancel: threading.Event) -> None:
+        self.environment, self.phases, self.emit, self.cancel = environment, phases, emit, cancel
         self.began = time.monotonic()
-        self.tried = Tried(resume_steps)
+        earlier = [step.turn for phase in phases for step in phase.steps]
+        self._turns = count(max(earlier, default=0) + 1)
+        self.searches: list[Search] = []
         self.final: Evaluation | None = None
-        self.stalled = 0
 
     def run(self) -> Trajectory:
         """Search, then confirm. Never raises for what a candidate or a cancel does."""
@@ -51,8 +60,8 @@ class Episode:
             reason = StopReason.environment_broken
         return Trajectory(
             task=self.environment.task.hash(),
-            policy=self.policy.name,
-            steps=tuple(self.steps),
+            policy=self._credited(),
+            steps=tuple(sorted((step for search in self.searches for step in search.steps), key=lambda one: one.turn)),
             stop_reason=reason,
             seconds=time.monotonic() - self.began,
             best=self.final.candidate if self.final else None,
@@ -60,112 +69,87 @@ class Episode:
         )
 
     def _search(self) -> StopReason:
-        if self.policy.supports(self.environment.graph, self.environment.device.target) is not None:
-            return StopReason.unsupported
-        baseline = self.environment.baseline(compiled=False)
-        try:
-            while True:
-                self._step(baseline)
-                if baseline.compile_ms is None:
-                    baseline = self.environment.baseline(compiled=True)
-                    self.emit(Progress(phase="search", message="searching"))
-                reason = reason_to_stop(
-                    baseline,
-                    self.tried.best_ms,
-                    self.budget,
-                    seconds=time.monotonic() - self.began,
-                    turns=len(self.steps),
-                    stalled=self.stalled,
-                )
-                if reason is not None:
-                    return reason
-        except Stop as stop:
-            return stop.reason
+        reason = StopReason.unsupported
+        for phase in self.phases:
+            found = self._play(phase)
+            # A policy that cannot write the graph is no reason why the one before it stopped.
+            reason = reason if found is StopReason.unsupported and self._steps_taken else found
+            if reason in _SETTLED:
+                break
+        return reason
 
-    def _step(self, baseline: Baseline) -> None:
-        """One turn: ask the policy, judge what it submits, write it down."""
-        began = time.monotonic() - self.began
-        view = EpisodeView(
-            graph=self.environment.graph,
-            target=self.environment.device.target,
-            device=self.environment.device,
-            baseline=baseline,
-            steps=tuple(self.steps),
-            remaining=self.budget.seconds - began,
-        )
-        move = self._ask(view)
-        if move.finished:
-            raise Stop(StopReason.finished)
-        before = self.tried.best_ms
-        self._judge(move, began)
-        self.stalled = 0 if self.tried.best_ms < before * 0.99 else self.stalled + 1
-
-    def _ask(self, view: EpisodeView) -> Move:
-        try:
-            return self.policy.step(view)
-        except KernelAssistantError:
-            raise
-        except Exception as error:
-            self.emit(Warned(message=f"policy {self.policy.name} failed: {type(error).__name__}: {error}"))
-            raise Stop(StopReason.policy_broken) from error
-
-    def _judge(self, move: Move, began: float) -> None:
-        """Evaluate what is new in a move. The step is kept with what was found, also if it is cut short."""
-        evaluations: list[Evaluation] = []
-        fresh = self.tried.fresh(move.candidates)
-        try:
-            for candidate, evaluation in zip(fresh, self.environment.iterate(fresh, Tier.quick), strict=True):
-                evaluations.append(evaluation)
-                self.tried.add(candidate, evaluation)
-                self._report(candidate, evaluation)
-        finally:
-            self.steps.append(
-                Step(
-                    turn=len(self.steps) + 1,
-                    message=move.message,
-                    candidates=fresh[: len(evaluations)],
-                    evaluations=tuple(evaluations),
-                    started=began,
-                    ended=time.monotonic() - self.began,
-                )
+    def _play(self, phase: Phase) -> StopReason:
+        enough = threading.Event()
+        searches = [
+            Search(
+                self.environment,
+                policy,
+                phase.budget,
+                self.emit,
+                self.cancel,
+                began=self.began,
+                steps=phase.steps if place == 0 else (),
+                turns=self._turns,
+                enough=enough,
             )
+            for place, policy in enumerate(phase.policies)
+        ]
+        self.searches += searches
+        if len(searches) == 1:
+            return searches[0].run()
+        with ThreadPoolExecutor(len(searches), "search") as pool:
+            reasons = list(pool.map(lambda search: _until_settled(search, enough), searches))
+        return next((reason for reason in reasons if reason in _SETTLED), reasons[-1])
+
+    @property
+    def _steps_taken(self) -> int:
+        return sum(len(search.steps) for search in self.searches)
+
+    def _credited(self) -> str:
+        """The policy that wrote the winner; without one, all that played."""
+        names = [search.policy.name for search in self.searches] or [
+            policy.name for phase in self.phases for policy in phase.policies
+        ]
+        if self.final is not None:
+            names = [search.policy.name for search in self.searches if self.final.candidate in search.tried.candidates]
+            return names[0]
+        return ", ".join(dict.fromkeys(names))
 
     def _confirm(self) -> None:
         """Full verification of the finalists, then fresh samples of the winner."""
+        tried = Tried(tuple(step for search in self.searches for step in search.steps))
         verified: list[tuple[float, Candidate]] = []
-        for candidate in self.tried.finalists():
-            if verified and not self.tried.is_close(candidate):
+        for candidate in tried.finalists():
+            if verified and not tried.is_close(candidate):
                 break
             self.emit(Progress(phase="confirm", message="verifying in full"))
-            evaluation = self.environment.confirm(candidate)
-            self._report(candidate, evaluation)
+            evaluation = self._in_full(candidate, tried)
             if evaluation.timing:
                 verified.append((evaluation.timing.candidate_ms, candidate))
         if not verified:
             return
         self.emit(Progress(phase="confirm", message="measuring the winner again on fresh samples"))
         _, winner = min(verified, key=lambda entry: entry[0])
-        evaluation = self.environment.confirm(winner)
-        self._report(winner, evaluation, confirmed=True)
+        evaluation = self._in_full(winner, tried, confirmed=True)
         if evaluation.correct:
             self.final = evaluation
 
-    def _report(self, candidate: Candidate, evaluation: Evaluation, confirmed: bool = False) -> None:
-        schedule = candidate.plan.schedule
-        turn = len(self.steps) + 1
-        self.emit(CandidateEvaluated(turn=turn, schedule=schedule, origin=candidate.origin, evaluation=evaluation))
-        timing = evaluation.timing
-        if timing and (confirmed or timing.candidate_ms <= self.tried.best_ms):
-            self.emit(
-                BestImproved(
-                    candidate=evaluation.candidate,
-                    schedule=schedule,
-                    candidate_ms=timing.candidate_ms,
-                    speedup_vs_eager=timing.speedup_vs_eager,
-                    speedup_vs_compile=timing.speedup_vs_compile,
-                    confirmed=confirmed,
-                )
-            )
+    def _in_full(self, candidate: Candidate, tried: Tried, *, confirmed: bool = False) -> Evaluation:
+        evaluation = self.environment.confirm(candidate)
+        tell(self.emit, self._steps_taken + 1, candidate, evaluation, tried.best_ms, confirmed=confirmed)
+        return evaluation
+
+
+def _until_settled(search: Search, enough: threading.Event) -> StopReason:
+    """One of several searches; the first that has what the episode is after, or breaks, ends the others."""
+    try:
+        reason = search.run()
+    except BaseException:
+        enough.set()
+        raise
+    if reason in _SETTLED:
+        enough.set()
+    return reason
 
 
 def run_episode(
@@ -173,9 +157,9 @@ def run_episode(
     policy: Policy,
     budget: Budget,
     *,
-    emit: Callable[[AnyEvent], None],
+    emit: Emit,
     cancel: threading.Event,
     resume_steps: tuple[Step, ...] = (),
 ) -> Trajectory:
     """Drive `policy` on the environment's task to a documented stop."""
-    return Episode(environment, policy, budget, emit, cancel, resume_steps).run()
+    return Episode(environment, [Phase((policy,), budget, resume_steps)], emit, cancel).run()

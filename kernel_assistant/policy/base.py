@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernel_assistant.records import Baseline, Candidate, OpGraph, Step
+from kernel_assistant.records import Baseline, Candidate, OpGraph, Step, Tier
 from kernel_assistant.targets.base import DeviceFacts
 
 
@@ -23,11 +23,12 @@ class EpisodeView:
 
 @dataclass(frozen=True)
 class Move:
-    """One turn: candidates to evaluate (in the quick tier), or `finished` when there is nothing more to try."""
+    """One turn: candidates to evaluate in `tier`, or `finished` when there is nothing more to try."""
 
     message: str
     candidates: tuple[Candidate, ...] = ()
     finished: bool = False
+    tier: Tier = Tier.quick
 
 
 class Policy(Protocol):

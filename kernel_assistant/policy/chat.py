@@ -123,8 +123,8 @@ class ChatClient:
 
     def _pause(self, attempt: int) -> float:
         """Doubles; up to a quarter is random, so that several conversations do not come back together."""
-        pause = min(self._settings.first_pause * 2 ** (attempt - 1), self._settings.longest_pause)
-        return pause * float(random.uniform(0.75, 1.0))
+        pause = min(self._settings.first_pause * 2.0 ** (attempt - 1), self._settings.longest_pause)
+        return pause * random.uniform(0.75, 1.0)
 
 
 async def _until(cancelled: Callable[[], bool], work: Awaitable[T]) -> T:

@@ -17,7 +17,9 @@ class StopReason(str, Enum):
     at_roofline = "at_roofline"  # the best is within 5% of what the device allows
     at_limit = "at_limit"  # the reference already is, nothing was tried
     turns = "turns"
+    tokens = "tokens"  # of a model: all that it may use, or a conversation that no longer fits
     wall_time = "wall_time"
+    device_time = "device_time"
     no_progress = "no_progress"
     cancelled = "cancelled"
     policy_broken = "policy_broken"

@@ -1,0 +1,243 @@
+"""The plan that a model writes: comments at the head of its sources. Pure.
+
+    // launch: norm(x=x0, w=p0, out=out0, rows=B) grid=B block=BLOCK shared=4*BLOCK
+    // library: cublaslt.matmul(a=x0, b=p0, out=tmp, m=B, n=256, k=512, ...) transpose_b=true
+    // scratch: sums f32[B, 4]; tmp f32[B, 256]
+    // packed: w2 f32[512, 256]
+    // prepare: pack(w=p0, out=w2) grid=512 block=256
+    // set: BLOCK=256 VEC=4
+
+Launches run in the order in which they are written. A bare name in brackets is `name=name`. Inputs, outputs, dtypes and
+sizes are the graph's. `set` lines become C++ constants in place, so that lines keep their numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from kernel_assistant.generator.emit import INCLUDE, header
+from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph, Plan
+from kernel_assistant.worker.runner.plan import PlanError, evaluate
+
+ORIGIN = "model"
+UNITS = {"cpu": (".cpp",), "cuda": (".cu",)}
+HEADERS = {"cpu": (".h",), "cuda": (".cuh", ".h")}
+_DIRECTIVE = re.compile(r"^\s*//\s*(launch|prepare|library|scratch|packed|set)\s*:\s*(.*?)\s*$")
+_CALL = re.compile(r"^([\w.]+)\s*\((.*)\)\s*(.*)$")
+_BUFFER = re.compile(r"^(\w+)\s+(\w+)\s*\[(.*)\]$")
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"/]+)"', re.MULTILINE)
+_GEOMETRY = ("grid", "block", "shared")
+
+
+class DirectiveError(Exception):
+    """A plan that cannot be read; `file` and `line` (from 1, 0 for the whole) say where."""
+
+    def __init__(self, message: str, file: str = "", line: int = 0) -> None:
+        super().__init__(message)
+        self.file, self.line = file, line
+
+
+@dataclass
+class _Read:
+    """What the lines say, before it is a plan."""
+
+    launches: list[Launch] = field(default_factory=list)
+    prepare: list[Launch] = field(default_factory=list)
+    scratch: list[BufferSpec] = field(default_factory=list)
+    packed: list[BufferSpec] = field(default_factory=list)
+    constants: dict[str, int] = field(default_factory=dict)
+
+
+def candidate_from(files: dict[str, str], graph: OpGraph, target: str) -> Candidate:
+    """The candidate in `files` (name → text; others than sources of `target` do not count). Raises DirectiveError."""
+    own = {name: text for name, text in files.items() if name.endswith((*UNITS[target], *HEADERS[target]))}
+    units = sorted(name for name in own if name.endswith(UNITS[target]))
+    if not units:
+        raise DirectiveError(f"there is no *{UNITS[target][0]} file to compile")
+    read = _read(own, units, graph, target)
+    if not read.launches:
+        raise DirectiveError("no launch line: // launch: SYMBOL(FIELD=BUFFER, …)", units[0], 1)
+    try:
+        plan = _plan(read, graph, target)
+        sources = {name: _with_constants(text) if name in units else text for name, text in own.items()}
+        return Candidate(plan=plan, sources=_with_headers(sources), origin=ORIGIN)
+    except ValueError as error:
+        raise DirectiveError(str(error), units[0]) from error
+
+
+def constants_line(constants: dict[str, int]) -> str:
+    return "// set: " + " ".join(f"{name}={value}" for name, value in constants.items())
+
+
+def read_constants(text: str) -> dict[str, int]:
+    """`NAME=INT` pairs of a line; other words do not count."""
+    return {name: int(value) for name, value in re.findall(r"\b([A-Za-z_]\w*)=(-?\d+)\b", text)}
+
+
+def with_constants(source: str, changes: dict[str, int]) -> str:
+    """The source with its first `set` line changed, or with one put in front."""
+    lines = source.split("\n")
+    for number, line in enumerate(lines):
+        found = _DIRECTIVE.match(line)
+        if found and found[1] == "set":
+            lines[number] = constants_line({**read_constants(found[2]), **changes})
+            return "\n".join(lines)
+    return "\n".join([constants_line(changes), *lines])
+
+
+def _read(files: dict[str, str], units: list[str], graph: OpGraph, target: str) -> _Read:
+    lines = [
+        (name, number, found[1], found[2])
+        for name in units
+        for number, line in enumerate(files[name].split("\n"), 1)
+        if (found := _DIRECTIVE.match(line))
+    ]
+    read = _Read()
+    # Constants and buffers first: a launch may stand above them.
+    for wanted in (("set",), ("scratch", "packed"), ("launch", "prepare", "library")):
+        for name, number, kind, text in lines:
+            if kind in wanted:
+                try:
+                    _add(read, kind, text, graph, target)
+                except (ValueError, PlanError) as error:
+                    raise DirectiveError(str(error), name, number) from error
+    return read
+
+
+def _add(read: _Read, kind: str, text: str, graph: OpGraph, target: str) -> None:
+    if kind == "set":
+        read.constants |= read_constants(text)
+    elif kind in ("scratch", "packed"):
+        getattr(read, kind).extend(_buffer(one.strip(), read, graph) for one in text.split(";") if one.strip())
+    else:
+        launch = _launch(text, kind == "library", read, graph, target)
+        (read.prepare if kind == "prepare" else read.launches).append(launch)
+
+
+def _buffer(text: str, read: _Read, graph: OpGraph) -> BufferSpec:
+    found = _BUFFER.match(text)
+    if found is None:
+        raise ValueError(f"{text!r}: want NAME DTYPE[SIZE, …], such as sums f32[B, 4]")
+    shape = tuple(_expression(size, read, graph) for size in _split(found[3]))
+    return BufferSpec(name=found[1], dtype=found[2], shape=shape)
+
+
+def _launch(text: str, library: bool, read: _Read, graph: OpGraph, target: str) -> Launch:
+    found = _CALL.match(text)
+    if found is None:
+        raise ValueError(f"{text!r}: want SYMBOL(FIELD=VALUE, …) and then grid=, block=, shared=")
+    symbol, arguments, rest = found.groups()
+    args = tuple(_argument(one, read, graph) for one in _split(arguments))
+    settings = dict(re.findall(r"(\w+)=(\S+)", rest))
+    if library:
+        label = symbol.replace(".", "_") + f"_{len(read.launches)}"
+        return Launch(symbol=label, args=args, library=symbol, settings=tuple(settings.items()))
+    unknown = sorted(set(settings) - set(_GEOMETRY))
+    if unknown:
+        raise ValueError(f"{unknown[0]}= is not known here; want grid=, block=, shared= (constants go to // set:)")
+    if settings and target == "cpu":
+        raise ValueError("grid, block and shared are for CUDA; on the CPU a launch is one call")
+    return Launch(
+        symbol=symbol,
+        args=args,
+        grid=_three(settings.get("grid", "1"), read, graph),
+        block=_three(settings.get("block", "1"), read, graph),
+        shared=_expression(settings.get("shared", "0"), read, graph),
+    )
+
+
+def _argument(text: str, read: _Read, graph: OpGraph) -> tuple[str, str]:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    value = value if equals else name
+    if value in _buffers(read, graph):
+        return name, value
+    try:
+        return name, _expression(value, read, graph)
+    except PlanError:
+        known = ", ".join(_buffers(read, graph))
+        raise ValueError(
+            f"{value!r} is no buffer and no size; buffers: {known}; sizes: {', '.join(graph.dims)}"
+        ) from None
+
+
+def _expression(text: str, read: _Read, graph: OpGraph) -> str:
+    """An integer expression over the graph's dimensions, constants filled in."""
+    filled = re.sub(r"[A-Za-z_]\w*", lambda found: str(read.constants.get(found[0], found[0])), text.strip())
+    evaluate(filled, graph.dims)
+    return filled
+
+
+def _three(text: str, read: _Read, graph: OpGraph) -> tuple[str, str, str]:
+    inner = text[1:-1] if text.startswith("(") and text.endswith(")") and len(_split(text)) == 1 else text
+    sizes = [_expression(size, read, graph) for size in _split(inner)]
+    if not 1 <= len(sizes) <= 3:
+        raise ValueError(f"{text!r}: want one to three sizes")
+    x, y, z = (*sizes, "1", "1")[:3]
+    return x, y, z
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _buffers(read: _Read, graph: OpGraph) -> list[str]:
+    own = [spec.name for spec in (*read.scratch, *read.packed)]
+    return [*(value.name for value in graph.inputs), *output_names(graph), *own]
+
+
+def output_names(graph: OpGraph) -> list[str]:
+    return [f"out{number}" for number in range(len(graph.outputs))]
+
+
+def _plan(read: _Read, graph: OpGraph, target: str) -> Plan:
+    used = {value for launch in (*read.launches, *read.prepare) for _, value in launch.args}
+    outputs = zip(graph.outputs, output_names(graph), strict=True)
+    return Plan(
+        target=target,
+        dims=tuple(graph.dims),
+        inputs=tuple(_of_graph(graph, value.name, value.name) for value in graph.inputs if value.name in used),
+        outputs=tuple(_of_graph(graph, name, own) for name, own in outputs),
+        launches=tuple(read.launches),
+        prepare=tuple(read.prepare),
+        scratch=tuple(read.scratch),
+        packed=tuple(read.packed),
+        schedule=" ".join(f"{name}={value}" for name, value in read.constants.items()),
+    )
+
+
+def _of_graph(graph: OpGraph, value: str, name: str) -> BufferSpec:
+    spec = graph.spec(value)
+    return BufferSpec(name=name, dtype=spec.dtype, shape=spec.shape, strides=spec.strides)
+
+
+def _with_constants(text: str) -> str:
+    return "\n".join(_constant(line) for line in text.split("\n"))
+
+
+def _constant(line: str) -> str:
+    found = _DIRECTIVE.match(line)
+    pairs = read_constants(found[2]) if found and found[1] == "set" else {}
+    if not pairs:
+        return line
+    return "constexpr int " + ", ".join(f"{name} = {value}" for name, value in pairs.items()) + f";  {line.strip()}"
+
+
+def _with_headers(sources: dict[str, str]) -> dict[str, str]:
+    """With what they include from `skills/include`, and what that includes."""
+    found = dict(sources)
+    waiting = list(sources.values())
+    while waiting:
+        for name in _INCLUDE.findall(waiting.pop()):
+            if name not in found and (INCLUDE / name).is_file():
+                found[name] = header(name)
+                waiting.append(found[name])
+    return found

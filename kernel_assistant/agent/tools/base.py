@@ -1,0 +1,81 @@
+"""What a tool is: a record of arguments, from which the schema comes, and a function from it to an observation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from kernel_assistant.agent.workspace import Workspace
+from kernel_assistant.records import Baseline, OpGraph
+from kernel_assistant.records.codec import Record
+from kernel_assistant.sandbox.contract import Sandbox
+from kernel_assistant.targets.base import DeviceFacts
+
+
+class ToolError(Exception):
+    """A call that cannot be done; the text is the observation."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What tools may touch. `device_lock` is held by whoever measures; `baseline` measures what is not known yet."""
+
+    workspace: Workspace
+    graph: OpGraph
+    device: DeviceFacts
+    facts: dict[str, Any]
+    sandbox: Sandbox
+    baseline: Callable[[], Baseline]
+    cancel: threading.Event
+    device_lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """`arguments` is a record whose docstring describes the tool. Without `run` the loop itself does the work."""
+
+    name: str
+    arguments: type[Record]
+    run: Callable[[Any, World], str] | None = None
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """In OpenAI's strict form: every field is required and no other is allowed."""
+        _, components = msgspec.json.schema_components((self.arguments,), ref_template="#/$defs/{name}")
+        found = components[self.arguments.__name__]
+        properties = {
+            name: {key: value for key, value in described.items() if key != "default"}
+            for name, described in found.get("properties", {}).items()
+        }
+        parameters = {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+        description = " ".join((self.arguments.__doc__ or "").split())
+        function = {"name": self.name, "description": description, "parameters": parameters, "strict": True}
+        return {"type": "function", "function": function}
+
+    def read(self, arguments: str) -> Record:
+        """The record behind a call's JSON; fields with a default may be left out. Raises ToolError."""
+        try:
+            return msgspec.json.decode(arguments or "{}", type=self.arguments)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            fields = ", ".join(self.arguments.__struct_fields__) or "none"
+            raise ToolError(
+                f"{self.name}: {error}; the arguments are one JSON object with the fields: {fields}"
+            ) from None
+
+
+def shortened(text: str, most: int) -> str:
+    """Beginning and end of what is too long."""
+    if len(text) <= most:
+        return text
+    half = (most - 60) // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"

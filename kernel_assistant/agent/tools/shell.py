@@ -1,0 +1,57 @@
+"""A shell in the sandbox: no network, nothing writable but the workspace, no device."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from kernel_assistant.agent.tools.base import Tool, World, shortened
+from kernel_assistant.errors import Cancelled
+from kernel_assistant.records.codec import Record
+from kernel_assistant.sandbox.contract import Limits, SandboxSpec
+from kernel_assistant.sandbox.paths import compiler_paths, toolkit_paths
+from kernel_assistant.sandbox.run import Completed, run
+from kernel_assistant.targets import cpu, cuda
+
+SECONDS = 30.0
+MAX_OUTPUT = 8_000
+
+
+class ShellArguments(Record, frozen=True, kw_only=True):
+    """Run a bash command in the workspace, in a sandbox without network and without a GPU, for at most 30 seconds. The
+    compiler is there."""
+
+    command: Annotated[str, Meta(description="bash command line")]
+
+
+def run_shell(arguments: ShellArguments, world: World) -> str:
+    done = run_inside(("/bin/bash", "-c", arguments.command), world, SECONDS)
+    ending = ", timed out" if done.timed_out else f", too much {done.exceeded}" if done.exceeded else ""
+    text = (done.stdout + done.stderr).decode(errors="replace")
+    return f"exit {done.returncode}{ending}\n{shortened(text, MAX_OUTPUT)}".rstrip()
+
+
+def run_inside(argv: tuple[str, ...], world: World, seconds: float) -> Completed:
+    """Run a command in the workspace, in the sandbox. Not while somebody measures: it would take processor time.
+
+    Raises Cancelled.
+    """
+    workspace = str(world.workspace.folder)
+    gpu = world.device.target == "cuda"
+    spec = SandboxSpec(
+        argv=argv,
+        workspace=workspace,
+        cwd=workspace,
+        read_only=toolkit_paths(cuda.compiler()) if gpu else compiler_paths(cpu.compiler()),
+        allow_fork=True,
+        limits=Limits(cpu_seconds=60, processes=64, file_bytes=64 << 20, tmp_bytes=256 << 20),
+    )
+    with world.device_lock:
+        done = run(world.sandbox, spec, timeout=seconds, max_output=MAX_OUTPUT * 4, cancel=world.cancel)
+    if done.cancelled:
+        raise Cancelled("cancelled while a command ran")
+    return done
+
+
+TOOLS = (Tool("shell", ShellArguments, run_shell),)
