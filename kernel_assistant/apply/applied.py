@@ -15,6 +15,7 @@ from kernel_assistant.apply.outside import OUTSIDE_SCHEMA, OutsideManifest
 from kernel_assistant.apply.package import MANIFEST, MANIFEST_SCHEMA, TASK, Manifest, changed_files, package_name
 from kernel_assistant.apply.takeback import decorated_classes, take_back
 from kernel_assistant.apply.text import decode_source
+from kernel_assistant.environment.headers import source_paths
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Candidate, KernelTask, Plan, decode
 from kernel_assistant.worker.applied.fingerprint import fingerprint
@@ -155,7 +156,7 @@ def _read_class(
     folder = package / name
     try:
         provenance = json.loads(read_bytes(folder / "provenance.json"))
-        sources = {path.name: read_bytes(path).decode() for path in sorted((folder / "sources").iterdir())}
+        sources = {name: read_bytes(path).decode() for name, path in source_paths(folder / "sources").items()}
         candidate = Candidate(plan=decode(read_bytes(folder / "plan.json"), Plan), sources=sources)
         known = folder / TASK
         task = decode(read_bytes(known), KernelTask) if known.is_file() else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kernel_assistant.environment.headers import source_paths
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Candidate, Evaluation, KernelTask, OpGraph, Plan, decode
 from kernel_assistant.targets.base import DeviceFacts
@@ -72,7 +73,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _sources(folder: Path) -> dict[str, str]:
-    return {path.name: _bytes(path).decode() for path in sorted((folder / "sources").glob("*")) if path.is_file()}
+    return {name: _bytes(path).decode() for name, path in source_paths(folder / "sources").items()}
 
 
 def _binaries(folder: Path) -> dict[str, bytes]:

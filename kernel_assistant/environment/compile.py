@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kernel_assistant.environment.diagnostics import compiler_diagnostics, kernel_resources
 from kernel_assistant.environment.header import plan_header
+from kernel_assistant.environment.headers import included
 from kernel_assistant.errors import Cancelled, StoreError
 from kernel_assistant.records import Candidate, Diagnostic, KernelResources
 from kernel_assistant.records.codec import encode, from_builtins, to_builtins
@@ -52,7 +53,8 @@ class Compiler:
 
     def build(self, candidate: Candidate) -> Binary | CompileFailure:
         """The binary of a candidate, from the cache if it was built before. Raises StoreError where a disk is full."""
-        files = {**candidate.sources, "plan.h": plan_header(candidate.plan)}
+        own = {**candidate.sources, "plan.h": plan_header(candidate.plan)}
+        files = {**included(own.values(), own), **own}
         key = self._key(files)
         try:
             return self._load(key) or self._compile(files, key)
@@ -82,6 +84,7 @@ class Compiler:
     def _compile(self, files: dict[str, str], key: str) -> Binary | CompileFailure:
         with tempfile.TemporaryDirectory(prefix="kernel-assistant-build-") as folder:
             for name, text in files.items():
+                Path(folder, name).parent.mkdir(exist_ok=True)
                 Path(folder, name).write_text(text, encoding="utf-8")
             suffix = "cu" if self.device.target == "cuda" else "cpp"
             units = sorted(name for name in files if name.endswith(f".{suffix}"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_assistant.environment import freeform_text as texts
+from kernel_assistant.environment.headers import source_paths
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Candidate, Plan, decode
 from kernel_assistant.records.codec import content_hash
@@ -75,7 +76,7 @@ def load_candidate(path: Path, reference: str | None = None) -> ModelCandidate |
 def load_workspace(folder: Path) -> Candidate:
     """The candidate of a folder with plan.json and sources. Raises UsageError."""
     plan = decode((folder / "plan.json").read_bytes(), Plan)
-    sources = {path.name: _read(path) for path in sorted(folder.iterdir()) if path.suffix in SOURCE_SUFFIXES}
+    sources = {name: _read(path) for name, path in source_paths(folder).items() if path.suffix in SOURCE_SUFFIXES}
     try:
         return Candidate(plan=plan, sources=sources)
     except ValueError as error:

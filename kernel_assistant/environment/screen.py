@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from kernel_assistant.environment.headers import shipped
 from kernel_assistant.records import Candidate, Diagnostic, OpGraph
 
 MAX_SOURCE_BYTES = 1 << 20
@@ -78,7 +79,7 @@ def _source_problems(name: str, text: str, own: frozenset[str]) -> list[Diagnost
         include = re.match(r"\s*(?:#|%:)\s*include\s*(.*)", line)
         if include:
             header = re.match(r"[<\"]([^>\"]+)[>\"]", include[1].strip())
-            if header is None or (header[1] not in ALLOWED_HEADERS and header[1] not in own):
+            if header is None or header[1] not in {*ALLOWED_HEADERS, *shipped(), *own}:
                 found.append(Diagnostic(message=f"include {include[1].strip()} is not allowed", file=name, line=number))
         if line.lstrip().startswith("//"):
             continue

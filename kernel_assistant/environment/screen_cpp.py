@@ -11,7 +11,7 @@ from kernel_assistant.environment.screen import FORBIDDEN
 _NOT_HERE = ("the CUDA host API", "launches from source: launches belong in the plan")
 
 _HEADER = re.compile(
-    r"(?:torch|ATen|c10|pybind11|cooperative_groups|cuda|cub|cutlass|cute|nvtx3)/[\w./]+|[\w]+(?:\.h|\.cuh|\.hpp)?"
+    r"(?:torch|ATen|c10|pybind11|cooperative_groups|cuda|cub|cutlass|cute|nvtx3|ka)/[\w./]+|[\w]+(?:\.h|\.cuh|\.hpp)?"
 )
 #: Of a CUDA-Agent workdir.
 _REGISTRY = re.compile(r"(?:\.\./)?binding_registry\.h")

@@ -132,7 +132,7 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 class Candidate(Record, frozen=True, kw_only=True):
-    """A plan and its sources (file name → text). Only `.cu`, `.cuh`, `.cpp` and `.h` files, no folders."""
+    """A plan and its sources (file name → text). Only `.cu`, `.cuh`, `.cpp` and `.h` files, no folders but `ka/`."""
 
     plan: Plan
     sources: dict[str, str]
@@ -140,7 +140,7 @@ class Candidate(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.sources:
-            stem, _, suffix = name.rpartition(".")
+            stem, _, suffix = name.removeprefix("ka/").rpartition(".")
             if "/" in name or not stem or stem.startswith(".") or suffix not in ("cu", "cuh", "cpp", "h"):
                 raise ValueError(f"source file name {name!r}: want NAME.cu, .cuh, .cpp or .h without folders")
         if not self.sources:

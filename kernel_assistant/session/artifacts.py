@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from kernel_assistant.environment.headers import complete, source_paths
 from kernel_assistant.errors import StoreError, UsageError, boundary
 from kernel_assistant.records import Candidate, Evaluation, KernelTask, OpGraph, Plan, Trajectory, decode, encode
 from kernel_assistant.targets.base import DeviceFacts
@@ -39,7 +40,7 @@ def write_result(
         files["evaluation.json"] = encode(evaluation)
     if candidate is not None:
         files["plan.json"] = encode(candidate.plan)
-        files |= {f"sources/{name}": text.encode() for name, text in candidate.sources.items()}
+        files |= {f"sources/{name}": text.encode() for name, text in complete(candidate).sources.items()}
         files |= {f"binaries/{name}": content for name, content in binaries.items()}
     with boundary(StoreError, f"cannot write {folder}"):
         _replace_folder(folder, files)
@@ -52,9 +53,9 @@ def read_workspace(folder: Path) -> Candidate:
         plan = decode((folder / "plan.json").read_bytes(), Plan)
         within = folder / "sources" if (folder / "sources").is_dir() else folder
         sources = {
-            path.name: path.read_text(encoding="utf-8")
-            for path in sorted(within.iterdir())
-            if path.suffix in SOURCE_SUFFIXES and path.is_file()
+            name: path.read_text(encoding="utf-8")
+            for name, path in source_paths(within).items()
+            if path.suffix in SOURCE_SUFFIXES
         }
         return Candidate(plan=plan, sources=sources)
     except (OSError, ValueError) as error:
