@@ -140,8 +140,8 @@ class Candidate(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.sources:
-            stem, _, suffix = name.removeprefix("ka/").rpartition(".")
-            if "/" in name or not stem or stem.startswith(".") or suffix not in ("cu", "cuh", "cpp", "h"):
+            stem, _, suffix = (plain := name.removeprefix("ka/")).rpartition(".")
+            if "/" in plain or not stem or stem.startswith(".") or suffix not in ("cu", "cuh", "cpp", "h"):
                 raise ValueError(f"source file name {name!r}: want NAME.cu, .cuh, .cpp or .h without folders")
         if not self.sources:
             raise ValueError("a candidate needs at least one source file")
