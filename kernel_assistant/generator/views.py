@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kernel_assistant.generator.context import Context, broadcast, dim_size, regroup
+from kernel_assistant.generator.context import Context, broadcast, cast, dim_size, regroup
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import (
+    COMPUTE,
     Axes,
     Axis,
     Const,
@@ -193,10 +194,11 @@ def _arange(context: Context) -> Value:
     numbers = [operand for operand in context.node.args if isinstance(operand, int | str)]
     start = parse_size(str(numbers[0])) if len(numbers) > 1 else 0
     step = numbers[2] if len(numbers) > 2 else context.node.kwargs.get("step", 1)
-    if not isinstance(step, int) or not context.node.spec.dtype.startswith("i"):
+    if not isinstance(step, int) or len(numbers) < len(context.node.args):
         raise Unsupported("arange of fractions")
     axis = Axis(parse_size(context.node.spec.shape[0]))
-    return context.result(Load("int64_t", "", "i64", {axis: step}, start), ((axis,),))
+    position = Load("int64_t", "", "i64", {axis: step}, start)
+    return context.result(cast(position, COMPUTE[context.node.spec.dtype]), ((axis,),))
 
 
 def _getitem(context: Context) -> Value:

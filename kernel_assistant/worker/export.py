@@ -7,7 +7,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,7 +31,8 @@ class Traced:
     `graph` is an OpGraph as builtins. `input_specs` has every tensor input of the user, used or not, `out_specs`
     every tensor output (both TensorSpecs as builtins). `constants` maps graph names to ("param" | "buffer", dotted
     path, tensor if it is neither a parameter nor a buffer of the module). `ranges` are the sizes for which the trace
-    holds, None for no upper bound.
+    holds, None for no upper bound. The last outputs are new values of the buffers `written`; `added` are counters and
+    what is added to them, which the graph leaves out.
     """
 
     graph: dict[str, Any]
@@ -40,6 +41,8 @@ class Traced:
     constants: dict[str, tuple[str, str, torch.Tensor | None]]
     ranges: dict[str, tuple[int, int | None]]
     program: ExportedProgram
+    written: list[str] = field(default_factory=list)
+    added: dict[str, int] = field(default_factory=dict)
 
 
 def export_graph(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +99,16 @@ def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[s
         _mend_shapes(program.graph)
     writer = GraphWriter(program, tensors)
     graph = writer.write()
-    return Traced(graph, writer.input_specs, writer.out_specs, writer.constants, writer.ranges, program)
+    return Traced(
+        graph,
+        writer.input_specs,
+        writer.out_specs,
+        writer.constants,
+        writer.ranges,
+        program,
+        writer.written,
+        writer.added,
+    )
 
 
 #: Losses of class indices: while it decomposes with a free batch, torch takes those without reduction for a number.

@@ -34,6 +34,8 @@ class GraphWriter:
         self.input_specs: list[dict[str, Any]] = []
         self.out_specs: list[dict[str, Any]] = []
         self.constants: dict[str, tuple[str, str, torch.Tensor | None]] = {}
+        self.written: list[str] = []
+        self.added: dict[str, int] = {}
         self._names: dict[Node, str] = {}
         self._values: dict[Node, Any] = {}
         self._held: dict[Node, tuple[str, str]] = {}
@@ -97,11 +99,20 @@ class GraphWriter:
                 self.ranges[name] = _range(bounds)
 
     def _outputs(self) -> list[Node]:
-        """Nodes of the tensor outputs, in order. None as an output is left out; the caller checks the rest."""
+        """Nodes of the tensor outputs, in order, and behind them the new values of buffers (`written`). None as an
+        output is left out; the caller checks the rest."""
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
-        found = []
+        found, changed = [], []
         for node, spec in zip(output.args[0], self.program.graph_signature.output_specs, strict=True):
-            if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+            if spec.kind == OutputKind.BUFFER_MUTATION:
+                added = self._added(node, str(spec.target))
+                if added is None:
+                    self.written.append(str(spec.target))
+                    changed.append(node)
+                else:
+                    self.added[str(spec.target)] = added
+                continue
+            if spec.kind == OutputKind.USER_INPUT_MUTATION:
                 raise TaskError(
                     "mutates_inputs",
                     f"forward changes {spec.target or 'an input'} in place",
@@ -111,7 +122,17 @@ class GraphWriter:
                 raise InexpressibleError(f"an output of kind {spec.kind.name}")
             if isinstance(spec.arg, TensorArgument):
                 found.append(node)
-        return found
+        return [*found, *changed]
+
+    def _added(self, node: Node, path: str) -> int | None:
+        """What is added to a counter (a scalar buffer of integers); None for anything else."""
+        value = node.meta["val"]
+        counts = value.dim() == 0 and not value.is_floating_point() and not value.is_complex()
+        if not counts or str(node.target) != "aten.add.Tensor" or node.kwargs or len(node.args) != 2:
+            return None
+        buffer, number = node.args
+        same = isinstance(buffer, Node) and self._held.get(buffer) == ("buffer", path)
+        return number if same and type(number) is int else None
 
     def _write_node(self, node: Node, nodes: list[dict[str, Any]]) -> None:
         if is_identity(node):

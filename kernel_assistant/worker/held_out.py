@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from .export import Traced
@@ -15,19 +15,21 @@ from .inputs import Args, Kwargs
 from .symbols import evaluate_size
 from .worker_errors import user_streams
 
+Call = Callable[[Args, Kwargs], tuple[torch.Tensor, ...]]
+
 #: Agreement of graph and module, relative to the largest value: the two run the same operators.
 _TOLERANCE = 1e-3
 
 
 def held_out_dims(
-    model: torch.nn.Module, traced: Traced, make: Callable[[dict[str, int]], tuple[Args, Kwargs]]
+    model: torch.nn.Module, call: Call, traced: Traced, make: Callable[[dict[str, int]], tuple[Args, Kwargs]]
 ) -> list[dict[str, int]]:
     """Dimensions at 1, at an odd size and at 1.5 times the base, those at which module and graph agree.
 
     The module may refuse a size, and the graph (taken at the base sizes) may not hold for it: a branch on a size, a
-    batch that must be even. `make` gives inputs for dimensions.
+    batch that must be even. `make` gives inputs for dimensions, `call` outputs for inputs.
     """
-    return [dims for dims in _proposals(traced) if _agrees(model, traced, make, dims)]
+    return [dims for dims in _proposals(traced) if _agrees(model, call, traced, make, dims)]
 
 
 def _proposals(traced: Traced) -> Iterator[dict[str, int]]:
@@ -52,6 +54,7 @@ def _within(size: int, lowest: int, highest: int | None) -> bool:
 
 def _agrees(
     model: torch.nn.Module,
+    call: Call,
     traced: Traced,
     make: Callable[[dict[str, int]], tuple[Args, Kwargs]],
     dims: dict[str, int],
@@ -59,7 +62,7 @@ def _agrees(
     # A size that the module refuses is no failure of anybody's, whatever it raises.
     with contextlib.suppress(Exception), user_streams(), torch.no_grad():
         args, kwargs = make(dims)
-        wanted = [leaf for leaf in pytree.tree_leaves(model(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+        wanted = call(args, kwargs)
         got = _run_graph(model, traced, args, kwargs)
         shapes = [[evaluate_size(size, dims) for size in spec["shape"]] for spec in traced.out_specs]
         return shapes == [list(tensor.shape) for tensor in wanted] and all(map(_near, got, wanted))
@@ -67,7 +70,8 @@ def _agrees(
 
 
 def _run_graph(model: torch.nn.Module, traced: Traced, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
-    """Run the exported operators without the guards around them (which refuse size 1 in any case)."""
+    """Run the exported operators without the guards around them (which refuse size 1 in any case). Outputs as the
+    graph has them: new values of buffers, which the program gives first, come last, and counters are left out."""
     program = traced.program
     held: dict[str, Any] = {
         **program.constants,
@@ -80,7 +84,10 @@ def _run_graph(model: torch.nn.Module, traced: Traced, args: Args, kwargs: Kwarg
         for spec in program.graph_signature.input_specs
     ]
     result = torch.fx.Interpreter(program.graph_module).run(*values)
-    return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    given = list(zip(program.graph_signature.output_specs, result, strict=True))
+    changed = {str(spec.target): value for spec, value in given if spec.kind == OutputKind.BUFFER_MUTATION}
+    users = [value for spec, value in given if spec.kind == OutputKind.USER_OUTPUT and isinstance(value, torch.Tensor)]
+    return [*users, *(changed[path] for path in traced.written)]
 
 
 def _near(got: torch.Tensor, wanted: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ from . import open_steps as steps
 from . import task_checks as checks
 from .export import Traced
 from .held_out import held_out_dims
+from .held_state import HeldState
 from .inputs import VARIANTS, Args, Kwargs, declared_inputs, fill, resize
 from .loading import build, load_module
 from .memory import require_bytes
@@ -43,6 +44,7 @@ class OpenTask:
     workload_dims: tuple[dict[str, int], ...]
     out_specs: list[dict[str, Any]]
     facts: dict[str, Any]
+    held: HeldState = field(default_factory=HeldState)
     reference_is_float64: bool = True
     _float64: torch.nn.Module | None = None
     _variants: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -74,8 +76,9 @@ class OpenTask:
         return args, kwargs
 
     def call(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:
-        """The module's tensor outputs in pytree order, without gradients. Not for timing: time `model` itself."""
-        return steps.run_forward(self.model, args, kwargs, self.task["path"])
+        """The module's tensor outputs in pytree order, and new values of what it changes behind them; without
+        gradients. Not for timing: time `model` itself."""
+        return self._run(self.model, args, kwargs)
 
     def inputs(
         self, workload: int, seed: int, variant: str = "declared", dims: Mapping[str, int] | None = None
@@ -101,10 +104,14 @@ class OpenTask:
 
     def held_out_dims(self) -> list[dict[str, int]]:
         """Sizes other than the declared ones (1, odd, ×1.5) at which both the module and its graph run and agree."""
-        return held_out_dims(self.model, self.traced, lambda dims: self.inputs(0, self.task["seed"], dims=dims))
+        return held_out_dims(
+            self.model, self.call, self.traced, lambda dims: self.inputs(0, self.task["seed"], dims=dims)
+        )
 
     def constants(self) -> dict[str, torch.Tensor]:
-        """Parameters and buffers that the graph reads, by graph name, as they are in the model now."""
+        """Parameters and buffers that the graph reads, by graph name, as they are in the model now; what forward
+        changes, as every call begins with it."""
+        self.held.rewind(self.model)
         held = {
             **dict(self.model.named_parameters(remove_duplicate=False)),
             **dict(self.model.named_buffers(remove_duplicate=False)),
@@ -146,7 +153,10 @@ class OpenTask:
         require_bytes(2 * held + 2 * checks.largest_value_bytes(self.traced.program), self.device, "a float64 run")
         with float64_arithmetic():
             args, kwargs = upcast((args, kwargs))
-            return steps.run_forward(self.float64_model(), args, kwargs, self.task["path"])
+            return self._run(self.float64_model(), args, kwargs)
+
+    def _run(self, model: torch.nn.Module, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:
+        return self.held.call(model, lambda: steps.run_forward(model, args, kwargs, self.task["path"]))
 
     def _is_finite(self, workload: int, variant: str) -> bool:
         try:
@@ -173,8 +183,10 @@ def open_task(task: dict[str, Any], device: str) -> OpenTask:
     if program is not None:
         # Before the first real run: an intermediate value that does not fit would have the process killed.
         require_bytes(checks.largest_value_bytes(program), device, f"a value inside {task['class_name']}.forward")
-    outputs, observed = steps.observe(model, calls[0], program, task)
-    traced = steps.matching_trace(model, calls[0], outputs, program, free)
+    outputs, held, observed = steps.observe(model, calls[0], program, task)
+    traced = steps.matching_trace(model, calls[0], outputs, program, free, held)
+    state = held.facts(len(outputs))
+    outputs = (*outputs, *held.new_values())
     opened = OpenTask(
         task=task,
         device=device,
@@ -184,7 +196,8 @@ def open_task(task: dict[str, Any], device: str) -> OpenTask:
         template=pytree.tree_map(lambda leaf: TENSOR if isinstance(leaf, torch.Tensor) else leaf, calls[0]),
         workload_dims=steps.workload_dims(calls, traced, task),
         out_specs=steps.real_specs(traced, outputs),
-        facts={**observed, **steps.static_facts(model, calls[0], outputs, traced)},
+        facts={**observed, **steps.static_facts(model, calls[0], outputs, traced), "state": state},
+        held=held,
     )
     for args, kwargs in calls[1:]:
         opened.call(args, kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -90,10 +90,12 @@ def held_state(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
     return {name: (id(tensor), tensor._version) for name, tensor in named}
 
 
-def check_state_unchanged(before: dict[str, tuple[int, int]], model: torch.nn.Module) -> None:
-    """Raise mutates_inputs if a call changed a parameter or a buffer."""
+def check_state_unchanged(
+    before: dict[str, tuple[int, int]], model: torch.nn.Module, allowed: Collection[str] = ()
+) -> None:
+    """Raise mutates_inputs if a call changed a parameter or a buffer that is not `allowed` to."""
     after = held_state(model)
-    changed = [name for name in after if before.get(name) != after[name]]
+    changed = [name for name in after if before.get(name) != after[name] and name not in allowed]
     if changed:
         raise TaskError(
             "mutates_inputs",

@@ -223,7 +223,8 @@ def reweighted(task: OpenTask, seed: int, active: bool) -> Iterator[None]:
             for copy in pair[1:]:
                 copy.copy_(pair[0])
     try:
-        yield
+        with task.held.beginning_as(task.model):
+            yield
     finally:
         with torch.no_grad():
             for model, values in zip(models, saved, strict=True):

@@ -98,6 +98,7 @@ POINTWISE: dict[str, Case] = {
     "batch norm": (_affine(nn.BatchNorm2d(8)), (_spread(3, 8, 5, 7),)),
     "prelu": (_affine(nn.PReLU(8)), (_spread(3, 8, 5, 7),)),
     "gated halves": _case(lambda x: (_swiglu(x), F.glu(x, -1)), _spread(7, 334)),
+    "positions": _case(lambda x: x / torch.arange(1, 34, dtype=torch.float32), _spread(7, 33)),
     "iota": _case(lambda x: torch.where(torch.arange(x.size(1)) < 5, x, 0.0), _spread(7, 33)),
     "one element": _case(lambda x: F.softmax(x, 1), _spread(3, 1)),
     "size": _case(lambda x: x / x.size(0), _spread(7, 33)),

@@ -86,13 +86,23 @@ class WritesInputData(nn.Module):
         return y
 
 
-class WritesBuffer(nn.Module):
+class WritesParameter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.total = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        self.total += 1
+        return x * 2
+
+
+class ReplacesBuffer(nn.Module):
     def __init__(self):
         super().__init__()
         self.register_buffer("total", torch.zeros(()))
 
     def forward(self, x):
-        self.total += 1
+        self.total = self.total + 1
         return x * 2
 
 

@@ -1,0 +1,28 @@
+"""The folder that a job leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from kernel_assistant.records import InputSource, KernelTask, Workload
+from kernel_assistant.session.artifacts import write_result
+from kernel_assistant.targets import cpu
+
+
+def test_facts_keep_the_order_of_keys(tmp_path: Path) -> None:
+    """A module that returns {"query": …, "key": …} is to return just that with its kernels."""
+    result = {"dict": {"query": {"output": 0}, "key": {"output": 1}}}
+    write_result(
+        tmp_path / "result",
+        task=KernelTask(path="/a.py", content="", class_name="A", source=InputSource.comment, workloads=(Workload(),)),
+        graph=None,
+        device=cpu.facts(),
+        facts={"result": result, "inputs": []},
+        trajectory=None,
+        candidate=None,
+        evaluation=None,
+        binaries={},
+    )
+    read = json.loads((tmp_path / "result" / "facts.json").read_text(encoding="utf-8"))
+    assert list(read["result"]["dict"]) == ["query", "key"]
