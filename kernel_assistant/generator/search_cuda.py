@@ -56,7 +56,7 @@ def _rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
         split = _split_rows(shape, cores)
         return [split[0], *teams, *split[1:], *found]
     # Where a row fills many blocks, teams come before clusters; a few blocks meet sooner in a cluster.
-    ahead = 1 if shape.reduced * shape.row_bytes >= TEAM_BYTES else 4
+    ahead = 1 if shape.reduced * shape.copied_bytes >= TEAM_BYTES else 4
     return [*found[:ahead], *teams, *found[ahead:]]
 
 
@@ -101,9 +101,9 @@ def _shared_rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     limit = (device.shared_bytes_per_block or 227 * 1024) - 1024
     if not shape.static or shape.passes < 2 or shape.reduced < 2048:
         return []
-    fitting = [c for c in (1, 2, 4, 8, 16) if shape.reduced * shape.row_bytes / c <= limit]
+    fitting = [c for c in (1, 2, 4, 8, 16) if shape.reduced * shape.copied_bytes / c <= limit]
     # The smallest cluster that fits, and the first that leaves room for two blocks on a processor.
-    roomy = [c for c in fitting if shape.reduced * shape.row_bytes / c <= limit / 2]
+    roomy = [c for c in fitting if shape.reduced * shape.copied_bytes / c <= limit / 2]
     clusters = dict.fromkeys([*roomy[:1], *fitting[:1], *roomy[1:2]])
     return [
         make("cuda", "rows/shared", block=block, cluster=c, unroll=unroll, vec=shape.vec)

@@ -18,13 +18,13 @@ UNROLL = 4
 
 def team_rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     """Teams that fit the device at least once, so that no block waits for one that is not there."""
-    memory, row = device.shared_bytes_per_block or 227 << 10, shape.reduced * shape.row_bytes
-    if not shape.static or shape.passes < 2 or row < LEAST_BYTES:
+    memory, row = device.shared_bytes_per_block or 227 << 10, shape.reduced * shape.copied_bytes
+    if not shape.static or row < LEAST_BYTES:
         return []
     found = []
     for resident, block in RESIDENT:
         step = block * shape.vec
-        sweeps, most = -(-shape.reduced // step), (memory // resident - RESERVED) // (step * shape.row_bytes)
+        sweeps, most = -(-shape.reduced // step), (memory // resident - RESERVED) // (step * shape.copied_bytes)
         if not most:
             continue
         most -= most % UNROLL if most > UNROLL else 0

@@ -47,12 +47,17 @@ class Copies:
             offset += self._bytes(access)
 
 
-def plan_copies(nest: Nest, plan: Passes, elements: int, staged: bool) -> Copies:
-    """Copies of what the first pass reads and later ones read again. Raises Unsupported where they do not fit."""
+def read_again(nest: Nest, plan: Passes) -> list[Access]:
+    """What the first pass and later ones read."""
     used = [{id(nest.loads[id(e)]) for e in part.body if isinstance(e, Load)} for part in plan.passes]
     again = set().union(*used[1:]) & used[0] if len(used) > 1 else set()
     plain = [access for access in dict.fromkeys(nest.loads.values()) if access.buffer and not access.computed]
-    copies = Copies([access for access in plain if id(access) in again], elements, staged)
+    return [access for access in plain if id(access) in again]
+
+
+def plan_copies(nest: Nest, plan: Passes, elements: int, staged: bool) -> Copies:
+    """Copies of what is read again. Raises Unsupported where there is nothing, or no room for it."""
+    copies = Copies(read_again(nest, plan), elements, staged)
     if not copies.accesses or copies.shared > SHARED_LIMIT:
         raise Unsupported(f"{copies.shared} bytes of shared memory for a row")
     return copies
