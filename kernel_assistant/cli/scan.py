@@ -12,7 +12,7 @@ from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.text import milliseconds, say_warning, styled, table, times
 from kernel_assistant.records import to_builtins
 from kernel_assistant.records.scan import Scan, ScannedClass
-from kernel_assistant.session.scan import Wish, scan_program
+from kernel_assistant.session.scan import KEPT, Wish, scan_program
 from kernel_assistant.session.scan_compare import Comparison, compare, find_earlier
 from kernel_assistant.store.scans import ScanStore
 
@@ -21,11 +21,12 @@ from kernel_assistant.store.scans import ScanStore
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…")
 @click.option("--top", type=click.IntRange(min=1), default=10, help="Rows of the table (default: 10).")
 @click.option("--repeat", type=click.IntRange(1, 25), default=1, help="Run so often; the run of median time counts.")
+@click.option("--keep", type=click.IntRange(min=1), default=KEPT, help="Classes to keep inputs of (default: 20).")
 @click.option("--children", is_flag=True, help="Record the processes that the program starts, too.")
 @click.option("--against", metavar="ID", help="Compare with this scan (default: the last with other kernels applied).")
 @json_option
 def scan_command(
-    command: tuple[str, ...], top: int, repeat: int, children: bool, against: str | None, as_json: bool
+    command: tuple[str, ...], top: int, repeat: int, keep: int, children: bool, against: str | None, as_json: bool
 ) -> int:
     """Run COMMAND, such as `python script.py`, `python -m package` or `pytest tests`, and rank its module classes.
 
@@ -36,7 +37,7 @@ def scan_command(
     store = ScanStore(settings.state_dir)
     if against:
         store.scan(against)
-    scan = scan_program(Wish(command, repeat, children, quiet=as_json), settings)
+    scan = scan_program(Wish(command, repeat, keep, children, quiet=as_json), settings)
     earlier = find_earlier(store, scan, against or "")
     comparison = None if earlier is None else compare(earlier, scan)
     if as_json:

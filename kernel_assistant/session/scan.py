@@ -24,7 +24,7 @@ from kernel_assistant.store.scans import ScanStore
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 
-#: Classes whose modules and inputs are kept when the program has ended.
+#: Classes whose modules and inputs are kept when the program has ended, unless told otherwise.
 KEPT = 20
 #: Scans whose files are kept; of older ones only the figures stay.
 KEPT_SCANS = 10
@@ -32,10 +32,12 @@ KEPT_SCANS = 10
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user asked for: `repeat` runs, `children` recorded too, the program's output sent to stderr."""
+    """What the user asked for: `repeat` runs, files of the first `keep` classes, `children` recorded too, the program's
+    output sent to stderr."""
 
     command: tuple[str, ...]
     repeat: int = 1
+    keep: int = KEPT
     children: bool = False
     quiet: bool = False
 
@@ -59,7 +61,7 @@ def scan_program(wish: Wish, settings: Settings) -> Scan:
     target = "cuda" if recording.clock == "cuda events" else "cpu"
     notes = [*_notes(ran, recording)]
     ceiling = _ceiling(target, recording.python, settings, notes)
-    classes = _keep(place, [_with_line(row) for row in rank(recording, ceiling)])
+    classes = _keep(place, [_with_line(row) for row in rank(recording, ceiling)], wish.keep)
     scan = Scan(
         id=number,
         command=wish.command,
@@ -141,11 +143,13 @@ def _measure(device: DeviceFacts, python: str, settings: Settings) -> DeviceFact
         worker.close()
 
 
-def _keep(place: Path, rows: list[ScannedClass]) -> list[ScannedClass]:
-    """The rows with whole paths of their folders; those below the first `KEPT` lose theirs."""
-    problem = f"below the first {KEPT}, its inputs were not kept"
-    first = [msgspec.structs.replace(row, folder=str(place / row.folder)) if row.folder else row for row in rows[:KEPT]]
-    rest = [msgspec.structs.replace(row, folder="", samples=(), problem=row.problem or problem) for row in rows[KEPT:]]
+def _keep(place: Path, rows: list[ScannedClass], count: int) -> list[ScannedClass]:
+    """The rows with whole paths of their folders; those below the first `count` lose theirs."""
+    problem = f"below the first {count}, its inputs were not kept (--keep)"
+    first = [
+        msgspec.structs.replace(row, folder=str(place / row.folder)) if row.folder else row for row in rows[:count]
+    ]
+    rest = [msgspec.structs.replace(row, folder="", samples=(), problem=row.problem or problem) for row in rows[count:]]
     used = {row.folder for row in first}
     for folder in place.iterdir():
         if folder.is_dir() and str(folder) not in used:
