@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +112,8 @@ def result_builder(tree: Tree, names: Mapping[str, Any]) -> Callable[[Any], Any]
     Raises ImportError or AttributeError for a class of another module that is not there.
     """
     if "output" in tree:
-        return operator.itemgetter(tree["output"])
+        index = tree["output"]
+        return lambda outputs: outputs[index]  # torch.compile does not know how to trace an itemgetter
     if "value" in tree:
         value = tree["value"]
         return lambda outputs: value
