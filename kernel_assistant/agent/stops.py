@@ -8,6 +8,10 @@ from kernel_assistant.records import Baseline, StopReason
 AT_LIMIT = 0.95
 #: A share of the roofline beyond this says that the ceilings were not measured well; it ends nothing.
 BELIEVABLE = 1.1
+#: Beyond this times torch.compile's time a candidate counts as slower, although its time is only a quick one.
+SLOWER = 1.01
+#: A limit that is reached does not end an episode before this turn while the best candidate is slower.
+TURNS_WHILE_SLOWER = 4
 
 
 class Stop(Exception):
@@ -23,9 +27,10 @@ def reason_to_stop(
 ) -> StopReason | None:
     """The first reason that holds after a turn, None to go on. `best_ms` is infinite while nothing is correct."""
     compiled = baseline.compile_ms or baseline.eager_ms
+    enough = best_ms <= SLOWER * compiled or turns >= TURNS_WHILE_SLOWER
     reasons = (
-        (StopReason.at_limit, reaches_limit(baseline.floor_ms, compiled)),
-        (StopReason.at_roofline, reaches_limit(baseline.floor_ms, best_ms)),
+        (StopReason.at_limit, enough and reaches_limit(baseline.floor_ms, compiled)),
+        (StopReason.at_roofline, enough and reaches_limit(baseline.floor_ms, best_ms)),
         (StopReason.target_reached, bool(budget.target_speedup) and compiled / best_ms >= (budget.target_speedup or 0)),
         (StopReason.wall_time, seconds >= budget.seconds),
         (StopReason.turns, turns >= budget.turns),

@@ -158,10 +158,28 @@ def test_unsupported(play):
 
 
 def test_at_limit_where_the_reference_is_as_fast_as_memory(play, norm):
+    """Once there is a candidate that is not slower; what came before counts."""
     fast = OnOtherMemory(norm, lambda measured: 0.96 * (measured.compile_ms or measured.eager_ms))
-    trajectory, _ = play(ByHand([candidate(WRONG)], [candidate()]), environment=fast)
+    (evaluation,) = norm.evaluate([candidate()], Tier.quick)
+    earlier = _at(norm.baseline(compiled=True).compile_ms, evaluation)
+    trajectory, _ = play(ByHand([candidate(WRONG)], [candidate(SLOW)]), environment=fast, resume_steps=(earlier,))
     assert trajectory.stop_reason is StopReason.at_limit
-    assert len(trajectory.steps) == 1
+    assert len(trajectory.steps) == 2
+
+
+@pytest.mark.parametrize("slower", [2.0, 1.015])
+def test_at_limit_goes_on_for_four_turns_while_it_is_slower(play, norm, slower):
+    """Also where the candidate itself is as close to the limit as torch.compile need be."""
+    (evaluation,) = norm.evaluate([candidate()], Tier.quick)
+    compiled = norm.baseline(compiled=True).compile_ms
+    memory = OnOtherMemory(norm, lambda measured: 0.97 * compiled)
+    trajectory, _ = play(
+        ByHand(*[[each] for each in numbered(5, WRONG)]),
+        environment=memory,
+        resume_steps=(_at(slower * compiled, evaluation),),
+    )
+    assert trajectory.stop_reason is StopReason.at_limit
+    assert len(trajectory.steps) == 4
 
 
 def test_at_roofline_where_the_best_is_as_fast_as_memory(play, norm):
