@@ -62,7 +62,7 @@ def check_command(
     client = Client(settings)
     found = []
     for one in applied:
-        check = _check(client, settings, one, not no_timing, build_missing, silent=as_json)
+        check = check_one(client, settings, one, timing=not no_timing, build_missing=build_missing, silent=as_json)
         found.append(_named(gated(check, fail_under)))
         if not as_json:
             print("\n".join(_lines(found[-1])), flush=True)
@@ -86,8 +86,8 @@ def _chosen(places: tuple[Path, ...], settings: Settings) -> list[AppliedClass]:
     return chosen
 
 
-def _check(
-    client: Client, settings: Settings, applied: AppliedClass, timing: bool, build_missing: bool, *, silent: bool
+def check_one(
+    client: Client, settings: Settings, applied: AppliedClass, *, timing: bool, build_missing: bool, silent: bool
 ) -> ClassCheck:
     """The verdict on one class; what keeps one from being looked at does not keep the others."""
     try:

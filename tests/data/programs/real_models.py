@@ -6,6 +6,7 @@ Prints a checksum of what the models gave. `benches` builds them for a caller th
 """
 
 import argparse
+import sys
 
 import torch
 
@@ -153,7 +154,7 @@ def main():
         for name, model, inputs in built(names, chosen.device, chosen.size == "real", dtype):
             for _ in range(chosen.passes):
                 result = first_tensor(model(**inputs))
-            print(f"{name} {float(result.double().square().mean()):.6g}")
+            sys.stdout.write(f"{name} {float(result.double().square().mean()):.6g}\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,295 @@
+"""Classes of transformers and torchvision as they are: scanned from a program, optimized, applied, checked, scanned again.
+
+    python bench/real_classes.py --target cuda --out real [--classes LlamaRMSNorm,T5LayerNorm] [--seconds 230]
+
+Writes `real.jsonl`, a line for each class as soon as it is done and then one for each whole model, and the table
+`real.md`. A class that fails is a line that says why; the others go on. Everything is kept below one temporary folder:
+installed packages are not touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernelbench import summary
+from real_table import page
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+PROGRAM = ROOT / "tests" / "data" / "programs" / "real_models.py"
+
+#: The ten, and the models that they are in. On the CPU those without matrix products.
+CLASSES = {
+    "cuda": "LlamaRMSNorm,LlamaMLP,T5LayerNorm,T5DenseGatedActDense,BertEmbeddings,BertSelfOutput,NewGELUActivation,"
+    "LayerNorm2d,CNBlock,FrozenBatchNorm2d",
+    "cpu": "LlamaRMSNorm,LlamaRotaryEmbedding,Gemma2RMSNorm,T5LayerNorm,BertEmbeddings,NewGELUActivation,"
+    "CohereLayerNorm,ConvNextV2GRN,ConvNextV2LayerNorm,TimeSeriesStdScaler",
+}
+MODELS = {
+    "cuda": "llama,t5,bert,gpt2,convnext,detection",
+    "cpu": "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler",
+}
+SECONDS_OF_ONE_CHECK = 25.0
+
+
+@dataclass
+class Bench:
+    """One run: its folders, what is left of its time, and its rows by class and by model."""
+
+    arguments: argparse.Namespace
+    folder: Path
+    deadline: float
+    out: Path
+    classes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    models: list[dict[str, Any]] = field(default_factory=list)
+    whole: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def stage(self, name: str, what: Callable[[], None]) -> None:
+        """A stage that breaks is said, with its traceback, and the next one runs."""
+        began = time.monotonic()
+        print(f"== {name}", flush=True)
+        try:
+            what()
+        except Exception:  # noqa: BLE001 - what the other stages give is worth having
+            self.whole.setdefault("problems", []).append(f"{name}: {traceback.format_exc(limit=3)}")
+            traceback.print_exc()
+        self.whole.setdefault("seconds", {})[name] = round(time.monotonic() - began, 1)
+        self.write()
+
+    def write(self) -> None:
+        rows = [{"class": name, **row} for name, row in self.classes.items()]
+        rows += [*self.models, {"whole": self.whole}]
+        self.out.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        text = page(self.classes, self.models, self.whole)
+        self.out.with_suffix(".md").write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    arguments = _arguments()
+    folder = Path(tempfile.mkdtemp(prefix="ka-real-"))
+    out = Path(arguments.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    bench = Bench(arguments, folder, time.monotonic() + arguments.seconds, out)
+    bench.project.mkdir()
+    shutil.copyfile(PROGRAM, bench.project / PROGRAM.name)
+    os.environ |= {
+        "KERNEL_ASSISTANT_HOME": str(folder / "home"),
+        "KERNEL_ASSISTANT_TARGET": arguments.target,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+    }
+    os.chdir(bench.project)
+    bench.classes = {name: {} for name in arguments.classes.split(",")}
+    try:
+        bench.stage("scan", lambda: scan(bench, "before"))
+        bench.stage("optimize", lambda: optimize(bench))
+        bench.stage("whole models", lambda: passes(bench))
+        bench.stage("scan again", lambda: scan(bench, "after"))
+        bench.stage("check", lambda: check(bench))
+    finally:
+        subprocess.run([sys.executable, "-m", "kernel_assistant", "host", "stop"], check=False, capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    print(out.with_suffix(".md").read_text(encoding="utf-8"))
+    return 0
+
+
+def scan(bench: Bench, when: str) -> None:
+    """The program under the recorder; its figures go to `whole`, those of the classes to their rows."""
+    chosen = bench.arguments
+    program = [
+        sys.executable,
+        PROGRAM.name,
+        "--models",
+        chosen.models,
+        "--device",
+        _device(chosen),
+        "--size",
+        chosen.size,
+    ]
+    program += ["--dtype", chosen.dtype, "--passes", str(chosen.passes)]
+    command = [sys.executable, "-m", "kernel_assistant", "scan", "--json", "--top", "200", "--keep", "200", "--"]
+    done = subprocess.run([*command, *program], capture_output=True, text=True, check=False)
+    if not done.stdout.strip():
+        raise RuntimeError(done.stderr[-2000:])
+    found = json.loads(done.stdout.splitlines()[-1])
+    rows = {row["name"]: row for row in found["classes"]}
+    keys = ("id", "device", "torch", "wall_seconds", "calls_seconds", "modules_seconds", "exit_code", "notes")
+    bench.whole[when] = {key: found[key] for key in keys}
+    for name, row in bench.classes.items():
+        seen = rows.get(name)
+        if seen is None:
+            row.setdefault("problem", "the program does not call it")
+            continue
+        row[when] = {key: seen[key] for key in ("calls", "share_seconds", "inclusive_seconds", "unserved_seconds")}
+        row["module"] = seen["module"]
+
+
+def optimize(bench: Bench) -> None:
+    """Each class with one warm worker, then applied beside the program."""
+    from kernel_assistant.environment.worker_client import Worker
+
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    worker = Worker(sys.executable, log=bench.folder / "worker.log", env=env)
+    try:
+        for name, row in bench.classes.items():
+            if bench.left < bench.arguments.rest or "before" not in row:
+                row.setdefault("problem", "no time was left")
+                continue
+            began = time.monotonic()
+            try:
+                row |= one_class(name, bench, worker)
+            except Exception as error:  # noqa: BLE001 - one class that fails is a line of the table
+                row["problem"] = f"{type(error).__name__}: {error}".splitlines()[0]
+                row["detail"] = traceback.format_exc()
+            if not worker.alive:
+                worker.restart()
+            row["seconds"] = round(time.monotonic() - began, 1)
+            print(name, {key: row.get(key) for key in ("outcome", "problem", "applied", "seconds")}, flush=True)
+            bench.write()
+    finally:
+        worker.close()
+
+
+def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
+    """What the loop finds, what is had without a kernel, and whether the result could be applied."""
+    from kernel_assistant.agent.budget import Budget
+    from kernel_assistant.agent.loop import run_episode
+    from kernel_assistant.apply import apply_outside
+    from kernel_assistant.config import resolve
+    from kernel_assistant.environment.session import open_environment
+    from kernel_assistant.policy.generator import GeneratorPolicy
+    from kernel_assistant.session.artifacts import write_result
+    from kernel_assistant.session.free_wins import FreeWinStep
+    from kernel_assistant.session.outcome import best_candidate
+    from kernel_assistant.session.prepare import prepare_scanned
+    from kernel_assistant.targets.detect import detect
+
+    chosen, cancel, policy = bench.arguments, threading.Event(), GeneratorPolicy()
+    settings = resolve()[0]
+    task, _ = prepare_scanned(f"{bench.whole['before']['id']}:{name}", settings)
+    with open_environment(
+        task,
+        device=detect(chosen.target),
+        worker=worker,
+        sandbox_mode=chosen.sandbox,
+        cache_dir=settings.cache_dir,
+        cancel=cancel,
+        emit=lambda event: None,
+    ) as environment:
+        row: dict[str, Any] = {"graph": environment.graph.text()}
+        reason = policy.supports(environment.graph, chosen.target)
+        if reason is not None:
+            return row | {"outcome": "unsupported", "problem": reason}
+        budget = Budget(seconds=chosen.budget)
+        trajectory = run_episode(environment, policy, budget, emit=lambda event: None, cancel=cancel)
+        row |= summary(trajectory, environment.baseline(compiled=True))
+        candidate, evaluation = best_candidate(trajectory)
+        final = trajectory.final or evaluation
+        if candidate is None or final is None or not final.correct:
+            return row | {"problem": "; ".join(row["messages"]) or "no candidate was verified"}
+        result = bench.folder / "results" / name
+        write_result(
+            result,
+            task=task,
+            graph=environment.graph,
+            device=environment.device,
+            facts=environment.facts,
+            trajectory=trajectory,
+            candidate=candidate,
+            evaluation=final,
+            binaries=environment.binaries(candidate),
+        )
+        applied = apply_outside(result, Path(task.path), bench.project, into=bench.project / PROGRAM.name)
+        row["applied"] = applied.package.name
+        if chosen.free_seconds:
+            free = FreeWinStep(environment, chosen.free_seconds, lambda event: None)
+            free.run()
+            row["free_wins"] = [
+                {"name": win.name, "ms": win.ms, "speedup": win.speedup_vs_compile, "note": win.note}
+                for win in free.wins
+            ]
+    return row
+
+
+def passes(bench: Bench) -> None:
+    """Whole forward passes with and without the kernels."""
+    chosen = bench.arguments
+    command = [sys.executable, str(ROOT / "bench" / "real_passes.py"), "--program", PROGRAM.name]
+    command += ["--models", chosen.models, "--device", _device(chosen), "--size", chosen.size, "--dtype", chosen.dtype]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    bench.models += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def check(bench: Bench) -> None:
+    """`check` of each applied class, as far as the time goes."""
+    from kernel_assistant.apply import find_applied
+    from kernel_assistant.cli.applied import check_one
+    from kernel_assistant.config import resolve
+    from kernel_assistant.session.client import Client
+
+    settings = resolve()[0]
+    client = Client(settings)
+    for one in find_applied([bench.project]):
+        row = bench.classes[one.class_name]
+        if bench.left < SECONDS_OF_ONE_CHECK:
+            row["check"] = "no time was left"
+            continue
+        began = time.monotonic()
+        found = check_one(client, settings, one, timing=bench.arguments.check_timing, build_missing=False, silent=True)
+        row["check"] = f"{found.status.value}: {found.message}"
+        row["check_seconds"] = round(time.monotonic() - began, 1)
+        print(one.class_name, row["check"], row["check_seconds"], flush=True)
+        bench.write()
+
+
+def _device(arguments: argparse.Namespace) -> str:
+    return "cuda" if arguments.target == "cuda" else "cpu"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Classes of installed libraries, from scan to the faster program.")
+    parser.add_argument("--target", default="cuda", choices=["cpu", "cuda"])
+    parser.add_argument("--out", default="real", help="name of the .jsonl and .md that are written")
+    parser.add_argument("--classes", help="names, most wanted first (default: ten)")
+    parser.add_argument("--models", help="those of the program that the classes are in")
+    parser.add_argument("--size", choices=["small", "real"], help="default: real on CUDA")
+    parser.add_argument("--dtype", help="default: bfloat16 on CUDA, float32 on the CPU")
+    parser.add_argument("--passes", type=int, default=5, help="forward passes of each model under the recorder")
+    parser.add_argument("--budget", type=float, default=5.0, help="seconds of search for each class")
+    parser.add_argument("--free-seconds", type=float, default=0.0, help="for what is had without a kernel, each class")
+    parser.add_argument("--seconds", type=float, default=230.0, help="for everything")
+    parser.add_argument("--rest", type=float, default=70.0, help="seconds kept back for what follows optimizing")
+    parser.add_argument("--check-timing", action="store_true", help="`check` also times the files")
+    parser.add_argument("--sandbox", default="auto", help="as for kernel-assistant")
+    arguments = parser.parse_args()
+    on_gpu = arguments.target == "cuda"
+    arguments.classes = arguments.classes or CLASSES[arguments.target]
+    arguments.models = arguments.models or MODELS[arguments.target]
+    arguments.size = arguments.size or ("real" if on_gpu else "small")
+    arguments.dtype = arguments.dtype or ("bfloat16" if on_gpu else "float32")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())
