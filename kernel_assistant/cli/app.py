@@ -36,6 +36,8 @@ _COMMANDS = {
     "cancel": ("jobs", "Stop a job and keep what it found."),
     "history": ("jobs", "List what was done, newest first."),
     "show": ("show", "Report of one job."),
+    "serve": ("serve", "Serve a language model on this machine."),
+    "models": ("models", "Language models: list, use, add, remove, info."),
     "config": ("config", "Settings: what holds, and where it comes from."),
     "doctor": ("doctor", "What was found, what is missing, how to get it."),
     "host": ("host", "The session host: status, stop."),

@@ -80,7 +80,7 @@ def set_command(key: str, value: str, project: bool) -> int:
     kept = parsed if isinstance(parsed, (bool, tuple)) or (isinstance(parsed, float) and _is_number(value)) else value
     kept = str(parsed) if isinstance(parsed, Path) else kept
     path = _file(name, project)
-    _edit(path, lambda text: with_line(text, _written(text, name, project), kept, _TABLE if project else ""))
+    _set(path, name, kept, project)
     print(f"{path}: {name} = {value}")
     _say_if_hidden(name, "project" if project else "user file")
     return EXIT_OK
@@ -109,6 +109,16 @@ def path_command(project: bool) -> int:
     """Where the user file lies, there or not."""
     print(_file("", project))
     return EXIT_OK
+
+
+def set_user_value(name: str, value: str) -> None:
+    """For other commands: write one setting into the user file. Raises UsageError."""
+    _set(_file(name, False), name, check_value(name, value), False)
+    _say_if_hidden(name, "user file")
+
+
+def _set(path: Path, name: str, value: object, project: bool) -> None:
+    _edit(path, lambda text: with_line(text, _written(text, name, project), value, _TABLE if project else ""))
 
 
 def _known(key: str) -> str:

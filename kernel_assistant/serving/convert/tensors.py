@@ -1,0 +1,74 @@
+"""Names and layouts of a Llama's tensors in both forms.
+
+GGUF's Llama rotates neighbouring channels of a head (2i, 2i+1), Hugging Face's the two halves (i, i + d/2), so the rows
+of the query and key projections are in another order (`LlamaModel.permute` of llama.cpp's convert_hf_to_gguf.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kernel_assistant.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float32]
+
+_WHOLE = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+_IN_LAYER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_FROM_GGUF = {short: long for long, short in _WHOLE.items()}
+_LAYER_FROM_GGUF = {short: long for long, short in _IN_LAYER.items()}
+
+
+def gguf_name(name: str) -> str:
+    """Hugging Face's name → GGUF's. Raises UsageError for one that a Llama does not have."""
+    layer = re.fullmatch(r"model\.layers\.(\d+)\.(.+)\.weight", name)
+    if layer and layer[2] in _IN_LAYER:
+        return f"blk.{layer[1]}.{_IN_LAYER[layer[2]]}.weight"
+    if name in _WHOLE:
+        return _WHOLE[name]
+    raise UsageError(f"tensor {name} does not belong to a plain Llama", "serve the folder as it is, with vLLM")
+
+
+def folder_name(name: str) -> str:
+    """Inverse of `gguf_name`. Raises UsageError."""
+    layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
+    if layer and layer[2] in _LAYER_FROM_GGUF:
+        return f"model.layers.{layer[1]}.{_LAYER_FROM_GGUF[layer[2]]}.weight"
+    if name in _FROM_GGUF:
+        return _FROM_GGUF[name]
+    raise UsageError(f"tensor {name} does not belong to a plain Llama", "serve the file as it is, with llama.cpp")
+
+
+def heads_rotated(name: str, heads: int, kv_heads: int) -> int:
+    """Number of heads whose rows change places in the tensor of this GGUF name, 0 for none."""
+    return {"attn_q": heads, "attn_k": kv_heads}.get(name.rpartition(".weight")[0].rpartition(".")[2], 0)
+
+
+def neighbours(weight: Array, heads: int) -> Array:
+    """(heads·d, k) with a head's halves one after the other → with their channels interleaved."""
+    rows, columns = weight.shape
+    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def halves(weight: Array, heads: int) -> Array:
+    """Inverse of `neighbours`."""
+    rows, columns = weight.shape
+    return weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)

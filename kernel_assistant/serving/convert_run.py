@@ -1,0 +1,71 @@
+"""Runs `kernel_assistant.serving.convert`, and keeps the folders that were derived from GGUF files."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import kernel_assistant
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import EXIT_USAGE, MissingError, UsageError
+from kernel_assistant.serving.errors import EngineError
+
+_ROOT = Path(kernel_assistant.__file__).parent.parent
+#: Part of the cache's key: raise it when the folder of the same file becomes another.
+_FORM = 1
+
+
+def derived_folder(file: Path, settings: Settings) -> Path:
+    """A GGUF file in Hugging Face's form, made once for each content. A second or two for ten million weights."""
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    folder = settings.cache_dir / "models" / f"{file.stem}-{digest}-{_FORM}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
+    try:
+        convert("to-folder", file, fresh)
+        os.chmod(fresh, 0o755)
+        fresh.replace(folder)
+    except OSError:
+        if not folder.is_dir():  # else another process was faster
+            raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+def gguf_info(file: Path) -> dict[str, Any]:
+    """Name, architecture, number of parameters, kinds of weights, sizes."""
+    document: dict[str, Any] = json.loads(convert("info", file))
+    return document
+
+
+def convert(what: str, *paths: Path) -> str:
+    """What the command printed. Raises what it says."""
+    missing = [name for name in ("gguf", "safetensors") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(f"{missing[0]} is not installed", "pip install 'kernel-assistant[serve]'")
+    done = subprocess.run(
+        [sys.executable, "-m", "kernel_assistant.serving.convert", what, *map(str, paths)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        cause, _, next_step = done.stderr.strip().partition("\n")
+        if done.returncode == EXIT_USAGE:
+            raise UsageError(cause, next_step)
+        raise EngineError(
+            f"converting {paths[0]} failed (exit code {done.returncode})", "report this", detail=done.stderr
+        )
+    return done.stdout

@@ -1,0 +1,63 @@
+"""Where the model in use can be spoken to. The one door for whatever needs a model."""
+
+from __future__ import annotations
+
+import atexit
+from dataclasses import dataclass
+
+from kernel_assistant.config import Settings
+from kernel_assistant.serving.local import LocalEngine
+from kernel_assistant.serving.plan import plan
+from kernel_assistant.serving.registry import ModelEntry, ModelKind, find, key_of
+from kernel_assistant.serving.request import ServeRequest
+from kernel_assistant.serving.state import running
+from kernel_assistant.serving.supervisor import ServerStatus
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """`url` ends in the version (`/v1`), `key` is "" where none is wanted, `model` is the name to send.
+
+    `engine` is endpoint, vllm or llama.cpp; `compact` says which prompt profile suits the model.
+    """
+
+    url: str
+    key: str
+    model: str
+    engine: str
+    compact: bool = False
+
+
+#: llama.cpp processes of this process, by file; they end with it.
+_local: dict[str, LocalEngine] = {}
+
+
+def endpoint_for(settings: Settings, endpoint: str = "") -> Endpoint:
+    """Of `endpoint` if given (a URL or a registered name), else of the model in use: where it is served, or else of a
+    llama.cpp process that starts now and ends with this one. Cheap to call again; one that has ended starts anew.
+
+    Raises NoModelError, ModelNotFoundError, MissingError and EngineError.
+    """
+    entry = find(endpoint, settings)
+    if entry.kind is ModelKind.endpoint:
+        return Endpoint(entry.where, key_of(entry), entry.remote_name or entry.name, "endpoint", entry.compact)
+    server = running(settings)
+    if server is not None and server.status is ServerStatus.ready and server.source == entry.where:
+        return Endpoint(server.url, server.key, server.model, server.engine, entry.compact)
+    spec = local_engine(entry, settings).running()
+    return Endpoint(spec.url, spec.key, spec.model, spec.engine, entry.compact)
+
+
+def local_engine(entry: ModelEntry, settings: Settings) -> LocalEngine:
+    """The llama.cpp process for a GGUF file, started or not. Raises MissingError and UsageError."""
+    if entry.where not in _local:
+        spec = plan(ServeRequest(model=entry.where, engine="llama.cpp"), settings)
+        _local[entry.where] = LocalEngine(spec)
+    return _local[entry.where]
+
+
+@atexit.register
+def close() -> None:
+    """End the processes that `endpoint_for` started."""
+    while _local:
+        _local.popitem()[1].stop()

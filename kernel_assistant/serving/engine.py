@@ -1,0 +1,142 @@
+"""One engine as a process: how it is started, whether it answers, how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_assistant.errors import KernelAssistantError, UsageError
+from kernel_assistant.serving.causes import explain
+from kernel_assistant.serving.errors import EngineError
+
+#: Between asking an engine to end and killing it, in seconds. vLLM's parts need some to free the GPU.
+GRACE = 8.0
+_MAX_LOG = 4 << 20
+_TAIL = 1 << 16
+_LEASH = Path(__file__).parent / "leash.py"
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What to start. `model` is the name under which it is served, `source` what the user named."""
+
+    engine: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    host: str
+    port: int
+    key: str
+    model: str
+    source: str
+    log: Path
+    ready_seconds: float
+
+    @property
+    def url(self) -> str:
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
+
+
+class EngineProcess:
+    """A started engine. Ends with this object's owner, whatever becomes of that."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        spec.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if spec.log.exists() and spec.log.stat().st_size > _MAX_LOG:
+            spec.log.replace(spec.log.with_suffix(".log.old"))
+        with spec.log.open("ab") as sink:
+            self._log_begins = sink.tell()
+            self._leash = subprocess.Popen(
+                [sys.executable, "-I", str(_LEASH), str(GRACE), *spec.command],
+                env=dict(spec.environment),
+                stdin=subprocess.PIPE,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the leash."""
+        return self._leash.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs; 128 + n for signal n."""
+        return self._leash.poll()
+
+    def healthy(self) -> bool:
+        """Whether it answers its health page now."""
+        return self.exit_code() is None and answers(self.spec.host, self.spec.port, self.spec.key)
+
+    def stop(self) -> None:
+        """End the whole process group and wait for it."""
+        if self._leash.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._leash.stdin.close()
+        try:
+            self._leash.wait(GRACE + 5)
+        except subprocess.TimeoutExpired:
+            self._leash.kill()
+            self._leash.wait()
+
+    def log_tail(self) -> str:
+        """The end of what this start wrote."""
+        with self.spec.log.open("rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_begins, log.tell() - _TAIL))
+            return log.read().decode(errors="replace")
+
+    def cause(self) -> tuple[KernelAssistantError, bool]:
+        """Why it ended, and whether that is known not to go away."""
+        known = explain(self.log_tail(), self.spec.source, self.spec.port)
+        if known is not None:
+            return known, True
+        code = self.exit_code()
+        how = f"killed by signal {code - 128}" if code is not None and code > 128 else f"exit code {code}"
+        return EngineError(
+            f"{self.spec.engine} ended ({how}){_last_line(self.log_tail())}", f"see {self.spec.log}"
+        ), False
+
+
+def answers(host: str, port: int, key: str) -> bool:
+    """Whether a server's health page says that it is ready."""
+    host = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    connection = http.client.HTTPConnection(host, port, timeout=5)
+    with closing(connection):
+        try:
+            connection.request("GET", "/health", headers={"Authorization": f"Bearer {key}"})
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+def free_port(host: str, wanted: int = 0) -> int:
+    """`wanted` if nobody listens there, or one that is free. Raises UsageError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, wanted))
+        except OSError as error:
+            what = f"port {wanted} of {host} is taken" if wanted else f"cannot listen on {host}"
+            raise UsageError(f"{what}: {error.strerror}", "--port N with another one, or leave it out") from error
+        return int(probe.getsockname()[1])
+
+
+def new_key() -> str:
+    """A key that nobody on this machine can guess."""
+    return secrets.token_urlsafe(24)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f": {lines[-1][-200:]}" if lines else ""

@@ -1,0 +1,56 @@
+"""llama.cpp's server in a process of its own: started as a file, ends on SIGTERM or SIGINT.
+
+Native code may crash; then this process is gone and nothing else. Needs xllamacpp and the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+
+
+def main() -> int:
+    """Serve until told to end. 1 where the model cannot be loaded; llama.cpp has said why on stderr."""
+    options = _options()
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = options.model
+    params.model_alias = {options.name}
+    params.hostnames = [options.host]
+    params.port = options.port
+    params.api_keys = [os.environ["LLAMA_API_KEY"]]
+    params.n_parallel = options.slots
+    params.n_ctx = options.context * options.slots
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
+    params.ui = False
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError as error:
+        print(f"error loading model {options.model}: {error}", file=sys.stderr)
+        return 1
+    done = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # After the server, which has set its own.
+        signal.signal(number, lambda *_: done.set())
+    print(f"listening on {server.listening_address}", flush=True)
+    done.wait()
+    # Without its destructor, which waits for requests that still run.
+    os._exit(0)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--host", required=True)
+    for number in ("--port", "--context", "--slots", "--threads"):
+        parser.add_argument(number, type=int, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

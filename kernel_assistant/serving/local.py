@@ -1,0 +1,67 @@
+"""A llama.cpp process that belongs to this process and starts when it is needed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.serving.engine import EngineProcess, EngineSpec
+from kernel_assistant.serving.errors import EngineError
+
+_LOOK_EVERY = 0.05
+
+
+class LocalEngine:
+    """One engine, safe to use from several threads. An engine that ended is started again by the next `running`."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        # A log of its own: several processes of ours may run one at once.
+        descriptor, log = tempfile.mkstemp(prefix="llama.cpp-", suffix=".log", dir=spec.log.parent)
+        os.close(descriptor)
+        self.spec = replace(spec, log=Path(log))
+        self._process: EngineProcess | None = None
+        self._lock = threading.Lock()
+
+    def running(self) -> EngineSpec:
+        """Starts it unless it runs, and waits until it is ready. Raises why it does not get ready."""
+        with self._lock:
+            if self._process is None or self._process.exit_code() is not None:
+                self._process = EngineProcess(self.spec)
+                self._await(self._process)
+        return self.spec
+
+    def why(self) -> KernelAssistantError:
+        """Why a request failed: how the process ended, or that it lives and does not answer."""
+        process = self._process
+        if process is not None:
+            deadline = time.monotonic() + 1.0  # a connection breaks before the process is seen to be gone
+            while process.exit_code() is None and time.monotonic() < deadline:
+                time.sleep(_LOOK_EVERY)
+            if process.exit_code() is not None:
+                return process.cause()[0]
+        return EngineError(f"{self.spec.engine} does not answer", f"see {self.spec.log}")
+
+    def stop(self) -> None:
+        """End it. The log goes too: nobody was told of it."""
+        with self._lock:
+            if self._process is not None:
+                self._process.stop()
+                self._process = None
+        with suppress(FileNotFoundError):
+            self.spec.log.unlink()
+
+    def _await(self, process: EngineProcess) -> None:
+        deadline = time.monotonic() + self.spec.ready_seconds
+        while not process.healthy():
+            if process.exit_code() is not None:
+                raise process.cause()[0]
+            if time.monotonic() > deadline:
+                process.stop()
+                raise EngineError(f"{self.spec.engine} was not ready in time", f"see {self.spec.log}")
+            time.sleep(_LOOK_EVERY)

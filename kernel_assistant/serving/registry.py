@@ -1,0 +1,161 @@
+"""The models that the user has named: `models.toml` beside the user's settings, and what a word may mean.
+
+Keys are never kept: an endpoint's entry names the environment variable that holds one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from kernel_assistant.config import Settings, did_you_mean, user_file
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records.codec import Record
+from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
+
+#: Where a model that comes with the package lies. This version has none.
+SHIPPED = Path(__file__).parent / "models" / "kernel-assistant.gguf"
+SHIPPED_NAME = "shipped"
+
+
+class ModelKind(str, Enum):
+    """What an entry leads to."""
+
+    gguf = "gguf"  # a file for llama.cpp
+    folder = "folder"  # Hugging Face's form, for vLLM
+    hub = "hub"  # owner/name, fetched by vLLM
+    endpoint = "endpoint"  # an OpenAI-compatible URL
+
+
+class ModelEntry(Record, frozen=True, kw_only=True):
+    """`where`: path, hub name or URL. `remote_name` and `key_variable` are an endpoint's: the model to ask for there, and
+    the environment variable with the key. `compact`: the small prompt profile."""
+
+    name: str
+    kind: ModelKind
+    where: str
+    remote_name: str = ""
+    key_variable: str = ""
+    compact: bool = False
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
+            raise ValueError("a name has letters, digits, dots, hyphens and underscores")
+        if self.kind is not ModelKind.endpoint and (self.remote_name or self.key_variable):
+            raise ValueError("only an endpoint has a model name and a key of its own")
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its file or folder exists; true for what lies elsewhere."""
+        return self.kind in (ModelKind.hub, ModelKind.endpoint) or Path(self.where).exists()
+
+
+def registry_file(environ: Mapping[str, str] | None = None) -> Path:
+    """There or not."""
+    return user_file(environ).with_name("models.toml")
+
+
+def entries() -> dict[str, ModelEntry]:
+    """Registered models by name, the shipped one first where there is one. Raises UsageError for a file that does not
+    fit."""
+    found = {}
+    if SHIPPED.is_file():
+        found[SHIPPED_NAME] = ModelEntry(name=SHIPPED_NAME, kind=ModelKind.gguf, where=str(SHIPPED), compact=True)
+    path = registry_file()
+    if not path.is_file():
+        return found
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        for name, table in document.items():
+            found[name] = msgspec.convert({"name": name, **table}, type=ModelEntry)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError, TypeError) as error:
+        raise UsageError(f"{path}: {error}", "mend or remove that file") from error
+    return found
+
+
+def as_text(models: Mapping[str, ModelEntry]) -> str:
+    """`models.toml`, without the shipped one and without what is empty."""
+    parts = []
+    for entry in models.values():
+        if entry.name == SHIPPED_NAME:
+            continue
+        fields = msgspec.to_builtins(entry)
+        lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items() if value]
+        parts.append(
+            "\n".join([f'["{entry.name}"]', *(line for line in lines if not line.startswith("name ="))]) + "\n"
+        )
+    return "\n".join(parts)
+
+
+def entry_for(where: str, name: str = "", **fields: object) -> ModelEntry:
+    """An entry for a path, hub name or URL. Raises ModelNotFoundError for a path that leads nowhere, UsageError."""
+    kind, where = _kind(where)
+    document = {"name": name or _short(where), "kind": kind.value, "where": where, **fields}
+    try:
+        return msgspec.convert(document, type=ModelEntry)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"model {document['name']!r}: {error}", "kernel-assistant models add --help") from error
+
+
+def find(word: str, settings: Settings) -> ModelEntry:
+    """What a word means: a registered name, else a path, hub name or URL; "" is the model in use.
+
+    Raises NoModelError where none is, ModelNotFoundError where the word leads nowhere.
+    """
+    known = entries()
+    word = word or settings.model or (SHIPPED_NAME if SHIPPED_NAME in known else "")
+    if not word:
+        raise NoModelError
+    if word in known:
+        entry = known[word]
+        if not entry.is_there:
+            raise ModelNotFoundError(f"{entry.where} (model {word}) is not there any more", f"models remove {word}")
+        return entry
+    try:
+        return entry_for(word)
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(error.cause + did_you_mean(word, known), error.next_step) from error
+
+
+def key_of(entry: ModelEntry) -> str:
+    """An endpoint's key, "" where it wants none. Raises UsageError where its variable is not set."""
+    if not entry.key_variable:
+        return ""
+    key = os.environ.get(entry.key_variable, "")
+    if not key:
+        raise UsageError(
+            f"{entry.key_variable} is not set, and {entry.name} needs it", f"export {entry.key_variable}=…"
+        )
+    return key
+
+
+def _kind(where: str) -> tuple[ModelKind, str]:
+    """The kind of a place, and the place as it is kept: paths absolute, URLs without a slash at the end."""
+    if re.match(r"https?://", where):
+        return ModelKind.endpoint, where.rstrip("/")
+    path = Path(where).expanduser().absolute()
+    if path.is_file():
+        return ModelKind.gguf, str(path)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelNotFoundError(f"{where} holds no config.json", "name a model's folder, or a GGUF file")
+        return ModelKind.folder, str(path)
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", where) and not where.startswith(".") and not where.endswith(".gguf"):
+        return ModelKind.hub, where
+    raise ModelNotFoundError(
+        f"no model {where!r}: no registered name, no file or folder, no hub name (OWNER/NAME)",
+        "kernel-assistant models list shows what there is",
+    )
+
+
+def _short(where: str) -> str:
+    word = re.sub(r"^https?://", "", where).rstrip("/")
+    word = re.sub(r"[^A-Za-z0-9._-]+", "-", word.rpartition("/")[2] or word).removesuffix(".gguf").strip("-._")
+    return word or "model"

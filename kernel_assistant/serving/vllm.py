@@ -1,0 +1,102 @@
+"""vLLM: the command that starts it, and the environment of its own in which it lives. It is never imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import MissingError
+from kernel_assistant.serving.request import ServeRequest
+
+#: What `serve --install` asks for; the newest that fits the machine.
+REQUIREMENT = "vllm>=0.26"
+#: Of the GPU's memory, for weights and cache; the rest is for the kernels under test and their baselines.
+DEFAULT_SHARE = 0.5
+READY_SECONDS = 1800.0
+_OURS = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+#: Without a GPU: GiB of cache. Other settings of vLLM's CPU build are left to the user's environment.
+_ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+_STRUCTURED = {"backend": "xgrammar", "disable_any_whitespace": True}
+
+
+def find_vllm(settings: Settings) -> Path:
+    """The interpreter that has vLLM: `vllm_python`, or of our own environment for it. Raises MissingError."""
+    if settings.vllm_python:
+        python = Path(settings.vllm_python).expanduser()
+        if not _has_vllm(python):
+            raise MissingError(
+                f"{settings.vllm_python} has no vllm", "install it there, or unset vllm_python and serve --install"
+            )
+        return python
+    python = _environment(settings) / "bin" / "python"
+    if not _has_vllm(python):
+        raise MissingError("vllm is not installed", "kernel-assistant serve --install (gigabytes), or set vllm_python")
+    return python
+
+
+def install(settings: Settings, say: Callable[[str], None]) -> Path:
+    """Make the environment and install vLLM into it, unless it is there. Raises MissingError where that fails."""
+    folder = _environment(settings)
+    python = folder / "bin" / "python"
+    if _has_vllm(python):
+        return python
+    say(f"making {folder} with Python {sys.version.split()[0]}")
+    venv.create(folder, with_pip=True, clear=True)
+    say(f"installing {REQUIREMENT}: several gigabytes, minutes")
+    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", REQUIREMENT]
+    done = subprocess.run(command, env=_without_ours(), check=False)
+    if done.returncode or not _has_vllm(python):
+        raise MissingError(
+            f"pip could not install {REQUIREMENT} into {folder}", "its message is above; or set vllm_python"
+        )
+    return python
+
+
+def command(python: Path, model: str, request: ServeRequest, *, name: str, derived: bool, gpu: bool) -> tuple[str, ...]:
+    """The server's command line. `derived`: the folder was made from a GGUF, so its numbers are in float32."""
+    words = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", name]
+    words += ["--host", request.host, "--port", str(request.port)]
+    words += ["--enable-prefix-caching", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    words += ["--structured-outputs-config", json.dumps(_STRUCTURED, separators=(",", ":"))]
+    if gpu:
+        words += ["--gpu-memory-utilization", str(request.gpu_memory_share or DEFAULT_SHARE)]
+    if derived:
+        words += ["--dtype", "bfloat16"]
+    if request.context:
+        words += ["--max-model-len", str(request.context)]
+    return (*words, *request.engine_arguments)
+
+
+def environment(settings: Settings, key: str, *, gpu: bool) -> dict[str, str]:
+    """Variables of the server. The key goes here, since a command line is for everybody to see."""
+    inherited = dict(os.environ) if settings.vllm_python else _without_ours()
+    return {**({} if gpu else _ON_CPU), **inherited, **_OURS, "VLLM_API_KEY": key}
+
+
+def _environment(settings: Settings) -> Path:
+    return settings.state_dir / "serving" / "vllm"
+
+
+def _has_vllm(python: Path) -> bool:
+    """Whether an interpreter would find vLLM. It is looked for, not loaded, which takes ten seconds."""
+    probe = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
+    try:
+        return not subprocess.run([str(python), "-c", probe], capture_output=True, check=False).returncode
+    except OSError:
+        return False
+
+
+def _without_ours() -> dict[str, str]:
+    """The environment without what steers our own interpreter."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}

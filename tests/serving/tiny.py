@@ -1,0 +1,115 @@
+"""A Llama of some hundred thousand weights that has learned one conversation by heart, made in seconds.
+
+It is the smallest thing that is a model in every respect: its greedy answer is known, its margins are wide enough to
+survive 8 bits, and it calls a tool.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.template import (
+    CHAT_TEMPLATE,
+    CONTROL_TOKENS,
+    MARKER_TOKENS,
+    TRAINING_TEMPLATE,
+    render,
+    write_call,
+)
+
+QUESTION = (
+    Message(role="system", content="You write kernels."),
+    Message(role="user", content="rows=8 softmax over 64"),
+)
+ANSWER = "plan: reg block=256 vec=4\n```cuda\nfloat a = row[i];\n```\n" + write_call("evaluate", '{"tier": "quick"}')
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "evaluate",
+            "description": "Run it.",
+            "parameters": {
+                "type": "object",
+                "properties": {"tier": {"type": "string"}},
+                "required": ["tier"],
+            },
+        },
+    }
+]
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE of 320 tokens."""
+    plain = Tokenizer(models.BPE())
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    plain.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=315,
+        special_tokens=list(CONTROL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    plain.train_from_iterator([render(QUESTION), ANSWER] * 4, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=plain, eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=512
+    )
+    fast.add_tokens(list(MARKER_TOKENS))
+    fast.chat_template = TRAINING_TEMPLATE
+    return fast
+
+
+def make(folder: Path, steps: int = 120) -> LlamaForCausalLM:
+    """Train and save one; the model in float32. Grouped queries, tied embedding, a vocabulary with spare ids."""
+    torch.manual_seed(0)
+    words = tokenizer()
+    config = LlamaConfig(
+        vocab_size=352,
+        hidden_size=96,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=3,
+        head_dim=16,
+        max_position_embeddings=512,
+        rope_parameters={"rope_type": "default", "rope_theta": 50000.0},
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=words.eos_token_id,
+        pad_token_id=words.pad_token_id,
+    )
+    model = LlamaForCausalLM(config)
+    _learn(model, *conversation_ids(words), steps)
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return model.eval()
+
+
+def conversation_ids(words: PreTrainedTokenizerFast) -> tuple[list[int], list[int]]:
+    """Prompt and answer as tokens, the answer with its end."""
+    prompt = words(render(QUESTION), add_special_tokens=False)["input_ids"]
+    answer = words(ANSWER + "<|im_end|>", add_special_tokens=False)["input_ids"]
+    return prompt, answer
+
+
+def _learn(model: LlamaForCausalLM, prompt: list[int], answer: list[int], steps: int) -> None:
+    ids = torch.tensor([prompt + answer])
+    labels = ids.clone()
+    labels[:, : len(prompt)] = -100
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(steps):
+        loss = model(input_ids=ids, labels=labels).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+
+if __name__ == "__main__":
+    import sys
+
+    print(json.dumps({"loss": "made"}), make(Path(sys.argv[1])).num_parameters())
