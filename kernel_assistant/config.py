@@ -110,6 +110,8 @@ class Settings:
     inputs: str = _setting("auto", "inputs of a module: " + "|".join(SOURCES), _one_of(*SOURCES), project=True)
     fail_under: float | None = _setting(None, "optimize ends with 1 below this speed-up", _gate, project=True)
     free_wins: bool = _setting(True, "measure what gains without a kernel", _switch, project=True)
+    model: str = _setting("", "model in use: a name of `models list`, a file, a folder, OWNER/NAME or a URL", str)
+    vllm_python: str = _setting("", "interpreter with vllm; empty: that of serve --install", str)
     detach: bool = _setting(False, "leave a job to the session host at once", _switch)
     host: str = _setting("", "machine to work on, as ssh names it; none: this one", _machine)
     remote_python: str = _setting("", "interpreter with torch on that machine", str)
