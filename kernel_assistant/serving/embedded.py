@@ -1,6 +1,6 @@
 """A small model on this machine's CPU: messages in, a message with its tokens and their log-probabilities out.
 
-Prompts go as tokens, so what the model wrote earlier goes back as it was sampled, and text never becomes a special token.
+Prompts go as tokens: what the model wrote earlier goes back as it was sampled, and text never becomes a special one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernel_assistant.records.transcript import Message, Usage
 from kernel_assistant.serving.errors import ContextFullError, EngineError
 from kernel_assistant.serving.local import LocalEngine
 from kernel_assistant.serving.stream import Lines
-from kernel_assistant.serving.template import pieces
+from kernel_assistant.serving.template import TURN_END, pieces
 
 #: The distribution as the model gives it: what is sampled from is what the log-probabilities are of.
 _PLAIN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
@@ -75,10 +75,9 @@ class EmbeddedModel:
         """The tokens of a prompt. Raises OSError or HTTPException where the engine is gone."""
         ids: list[int] = []
         for piece in pieces(messages, tools=tools):
-            ids += piece.ids if piece.ids is not None else self._tokens(piece.text, piece.special)
-            end = self._tokens("<|im_end|>", True)
-            if piece.special and ids[-2:] == [*end, *end]:
-                ids.pop()  # a turn that was sampled to its end has its end already
+            tokens = piece.ids if piece.ids is not None else self._tokens(piece.text, piece.special)
+            sampled_to_its_end = piece.special and piece.text == TURN_END and tuple(ids[-1:]) == tokens
+            ids += () if sampled_to_its_end else tokens
         return ids
 
     def _tokenize(self, text: str, special: bool) -> tuple[int, ...]:

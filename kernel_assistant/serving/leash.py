@@ -20,9 +20,14 @@ def main(grace: float, command: list[str]) -> int:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_default_signals)
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_default_signals,  # noqa: PLW1509 - there is no other thread yet
+        )
     except OSError as error:
-        print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)
+        print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201 - the engine's log
         return 127
     threading.Thread(target=_follow, args=(child,), daemon=True).start()
     while sys.stdin.buffer.read(4096):

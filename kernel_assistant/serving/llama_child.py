@@ -30,13 +30,13 @@ def main() -> int:
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as error:
-        print(f"error loading model {options.model}: {error}", file=sys.stderr)
+        print(f"error loading model {options.model}: {error}", file=sys.stderr)  # noqa: T201 - its log
         return 1
     done = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         # After the server, which has set its own.
         signal.signal(number, lambda *_: done.set())
-    print(f"listening on {server.listening_address}", flush=True)
+    print(f"listening on {server.listening_address}", flush=True)  # noqa: T201
     done.wait()
     # Without its destructor, which waits for requests that still run.
     os._exit(0)

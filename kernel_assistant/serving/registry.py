@@ -35,8 +35,8 @@ class ModelKind(str, Enum):
 
 
 class ModelEntry(Record, frozen=True, kw_only=True):
-    """`where`: path, hub name or URL. `remote_name` and `key_variable` are an endpoint's: the model to ask for there, and
-    the environment variable with the key. `compact`: the small prompt profile."""
+    """`where`: path, hub name or URL. `remote_name` and `key_variable` are an endpoint's: the model to ask for there,
+    and the environment variable with the key. `compact`: the small prompt profile."""
 
     name: str
     kind: ModelKind

@@ -15,7 +15,7 @@ _LOOK_EVERY = 0.1
 
 
 class Lines:
-    """`ask` sends the request and gives the answer; both happen in the thread, since a long prompt delays the answer."""
+    """`ask` sends the request and gives the answer: in the thread too, since a long prompt delays it."""
 
     def __init__(self, ask: Callable[[], http.client.HTTPResponse], connection: http.client.HTTPConnection) -> None:
         self._connection = connection

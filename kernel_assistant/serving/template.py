@@ -46,7 +46,7 @@ class Piece:
 def pieces(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bool = True) -> Iterator[Piece]:
     """The prompt for `messages` up to where the assistant's next turn begins, if `answer`.
 
-    `tools` are OpenAI's schemas; they follow the system message. An assistant's `token_ids` are used instead of its text.
+    `tools` are OpenAI's schemas; they follow the system message. An assistant's `token_ids` go before its text.
     """
     for message in messages:
         yield Piece(TURN_START, special=True)

@@ -6,7 +6,6 @@ survive 8 bits, and it calls a tool.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
@@ -15,7 +14,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.template import (
-    CHAT_TEMPLATE,
     CONTROL_TOKENS,
     MARKER_TOKENS,
     TRAINING_TEMPLATE,
@@ -107,9 +105,3 @@ def _learn(model: LlamaForCausalLM, prompt: list[int], answer: list[int], steps:
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-
-
-if __name__ == "__main__":
-    import sys
-
-    print(json.dumps({"loss": "made"}), make(Path(sys.argv[1])).num_parameters())
