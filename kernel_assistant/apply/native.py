@@ -39,7 +39,7 @@ def check_exportable(result: Result) -> None:
     if any(getattr(launch, "library", None) for launch in launches):
         raise UsageError("the candidate calls libraries, which only the runner can", "export it with --to package")
     if result.plan.residual:
-        raise UsageError("the candidate leaves PyTorch calls in place", "there is no form for it outside this tool")
+        raise UsageError("the candidate leaves calls to PyTorch in place", "export it with --to package")
 
 
 def kernel_text(candidate: Candidate) -> str:

@@ -101,8 +101,6 @@ def _check(result: Result) -> None:
     odd = [name for name in result.binaries if not _BINARY.fullmatch(name)]
     if odd:
         raise UsageError(f"{odd[0]} is not named like a binary", "want kernels.ARCH.so or kernels.ARCH.cubin")
-    if result.plan.residual:
-        raise UsageError("the candidate leaves PyTorch calls in place, which cannot be applied", "export it instead")
     for part in ("call", "result"):
         if "problem" in result.facts[part]:
             raise UsageError(f"it cannot be applied: {result.facts[part]['problem']}", "export the kernels instead")

@@ -98,7 +98,7 @@ def _facts(result: OptimizeResult, evaluation: Evaluation | None) -> list[tuple[
     rows: list[tuple[str, str]] = []
     if evaluation is not None and evaluation.accuracy is not None:
         rows.append(("error", _error(evaluation.accuracy, evaluation.precision)))
-        rows.append(("in our kernels", _share(evaluation.share_in_our_kernels)))
+        rows.append(("in our kernels", _share(evaluation)))
     if evaluation is not None and not evaluation.correct:
         rows.append((evaluation.outcome.value.replace("_", " "), evaluation.message))
     if evaluation is not None and evaluation.timing is not None and evaluation.timing.warning:
@@ -140,5 +140,9 @@ def _error(accuracy: Accuracy, precision: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _share(share: float) -> str:
+def _share(evaluation: Evaluation) -> str:
+    share = evaluation.share_in_our_kernels
+    if evaluation.residual:
+        calls = ", ".join(evaluation.residual)
+        return f"{share:.1%} of the time (partial); PyTorch's own calls: {calls}"
     return "all of the time" if share >= 0.9995 else f"{share:.1%} of the time; the rest is in libraries (partial)"

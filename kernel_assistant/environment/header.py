@@ -31,7 +31,7 @@ def plan_header(plan: Plan) -> str:
         lines.append('#include "ka_cpu.h"')
     written: set[str] = set()
     for launch in (*plan.prepare, *plan.launches):
-        if not launch.library and launch.symbol not in written:
+        if launch.is_kernel and launch.symbol not in written:
             written.add(launch.symbol)
             lines.append(_struct(plan, launch, types))
     return "\n".join(lines) + "\n"

@@ -61,8 +61,6 @@ def _plan_problems(candidate: Candidate, graph: OpGraph) -> list[Diagnostic]:
         for spec, name in zip(plan.outputs, graph.outputs, strict=True):
             if graph.spec(name).dtype != spec.dtype:
                 problems.append(f"plan output {spec.name} is {spec.dtype}, the module returns {graph.spec(name).dtype}")
-    if plan.residual:
-        problems.append("residual PyTorch calls are not supported")
     if set(plan.dims) - set(graph.dims):
         problems.append(f"unknown dimensions {sorted(set(plan.dims) - set(graph.dims))}")
     return [Diagnostic(message=problem, file="plan.json") for problem in problems]

@@ -19,8 +19,9 @@ import msgspec
 
 from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
 from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
-from kernel_assistant.environment.measuring import OPENMP
+from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.environment.screen import screen
+from kernel_assistant.environment.screen_residual import screen_residual
 from kernel_assistant.environment.ship import ship
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
@@ -143,7 +144,7 @@ class Environment:
         spent: dict[str, float] = {}
         stages = (Stage.verify, Stage.profile) if profile else (Stage.verify,)
         answer, stage = self._measure(candidate, binary, key, Tier.full, spent, stages)
-        return _evaluation(key, Tier.full, stage, answer, binary, spent, precision=_precision(self.graph))
+        return _evaluation(candidate, key, Tier.full, stage, answer, binary, spent, precision=_precision(self.graph))
 
     def close(self) -> None:
         """Give the worker back, warm, with nothing open."""
@@ -170,10 +171,11 @@ class Environment:
             argv=(paths[0], "-I", "-S", str(RUNNER / "boot.py"), "{fd}"),
             read_only=(*paths, str(RUNNER), *(self.worker.hello["library_folders"] if gpu else ())),
             gpu=gpu,
-            env={"OMP_NUM_THREADS": str(self.worker.hello["threads"]), **self.worker.hello["binding"], **OPENMP},
+            env={"OMP_NUM_THREADS": str(self.worker.hello["threads"]), **self.worker.hello["binding"], **MEASURING},
             limits=Limits(
                 shared_bytes=self.device.memory_bytes,
-                memory_bytes=max(self.device.memory_bytes // 4, 1 << 30) if not gpu else 8 << 30,
+                # Residual calls need torch, which maps some GiB.
+                memory_bytes=max(self.device.memory_bytes // 4, 4 << 30) if not gpu else 16 << 30,
                 processes=256,
                 file_bytes=1 << 20,
                 cpu_seconds=24 * 3600,
@@ -184,7 +186,7 @@ class Environment:
 
     def _build(self, candidate: Candidate) -> tuple[Build, float]:
         """What the screen refuses, or else what the compiler made of it, with the compiler's seconds."""
-        found = screen(candidate, self.graph)
+        found = (*screen(candidate, self.graph), *screen_residual(candidate.plan, self.graph, self.task.numerics))
         if found:
             return found, 0.0
         began = time.perf_counter()
@@ -218,7 +220,7 @@ class Environment:
                 seconds=spent,
             )
         answer, stage = self._measure(candidate, built, key, tier, spent)
-        return _evaluation(key, tier, stage, answer, built, spent, precision=_precision(self.graph))
+        return _evaluation(candidate, key, tier, stage, answer, built, spent, precision=_precision(self.graph))
 
     def _measure(
         self,
@@ -292,7 +294,14 @@ class Environment:
 
 
 def _evaluation(
-    key: str, tier: Tier, stage: Stage, answer: dict[str, Any], built: Binary, spent: dict[str, float], precision: str
+    candidate: Candidate,
+    key: str,
+    tier: Tier,
+    stage: Stage,
+    answer: dict[str, Any],
+    built: Binary,
+    spent: dict[str, float],
+    precision: str,
 ) -> Evaluation:
     outcome = Outcome(answer["outcome"])
     mismatch = answer.get("mismatch")
@@ -310,6 +319,7 @@ def _evaluation(
         resources=built.resources,
         precision=precision,
         share_in_our_kernels=answer.get("share_in_our_kernels", 1.0),
+        residual=tuple(launch.call.text() for launch in candidate.plan.launches if launch.call),
         seconds=spent,
     )
 

@@ -12,6 +12,7 @@ from kernel_assistant.generator.library import emit_library
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.partition import Part, Partition
 from kernel_assistant.generator.render import Unit
+from kernel_assistant.generator.residual import emit_residual
 from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.sizes import parse_size, product, size_text
 from kernel_assistant.records import BufferSpec, Launch, OpGraph
@@ -38,8 +39,11 @@ def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: Emi
 
 
 def _emit_part(part: Part, schedule: Schedule, prefix: str, emit_nest: EmitNest) -> Emitted:
-    if (part.kind == "library") != (schedule.form == "library"):
+    fixed = schedule.form if schedule.form in ("library", "residual") else "kernel"
+    if part.kind != fixed:
         raise Unsupported(f"schedule {schedule.form} for a {part.kind} part")
+    if part.call is not None:
+        return [], [emit_residual(part.call, part.graph, prefix)], ()
     if part.kind == "library":
         launches, scratch = emit_library(part.graph, prefix)
         return [], launches, scratch
@@ -56,7 +60,8 @@ def _rewired(launch: Launch, names: dict[str, str]) -> Launch:
 class _Buffers:
     """Where each value of the whole graph is: an input, an output, or a slot of scratch memory.
 
-    A slot is taken again by a value of the same type once the last part that reads its former one has run.
+    A slot is taken again by a value of the same type once the last part that reads its former one has run. What PyTorch
+    computes has a buffer of its own, which is wherever PyTorch put it.
     """
 
     def __init__(self, graph: OpGraph, found: Partition) -> None:
@@ -80,11 +85,17 @@ class _Buffers:
         self.busy = {slot: name for slot, name in self.busy.items() if self.last[name] >= number}
         for name in part.outputs:
             if name not in self.place:
-                self.place[name] = self._slot(part, name)
+                self.place[name] = self._slot(part, name) if part.call is None else self._given(part, name)
         found = {
             value.name: self.place[self._root(name)] for value, name in zip(part.graph.inputs, part.inputs, strict=True)
         }
         return found | {f"out{at}": self.place[name] for at, name in enumerate(part.outputs)}
+
+    def _given(self, part: Part, name: str) -> str:
+        spec = part.graph.spec(name)
+        buffer = f"given{sum(one.name.startswith('given') for one in self.scratch)}"
+        self.scratch.append(BufferSpec(name=buffer, dtype=spec.dtype, shape=spec.shape, strides=spec.strides))
+        return buffer
 
     def _slot(self, part: Part, name: str) -> str:
         spec = part.graph.spec(name)

@@ -33,7 +33,7 @@ def moved_bytes(graph: OpGraph) -> int:
 
 
 def part_seconds(graph: OpGraph, nest: Nest | None, target: str) -> float:
-    """Memory or computation, whichever takes longer, and a launch. `nest` is None for a library's part."""
+    """Memory or computation, whichever takes longer, and a launch. `nest` is None for what is not ours."""
     memory, compute, launch = RATES[target]
     work = 0 if nest is None else _operations(nest, graph.dims)
     return max(moved_bytes(graph) / memory, work / compute) + launch

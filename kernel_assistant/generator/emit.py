@@ -55,6 +55,7 @@ def _plan(graph: OpGraph, schedule: Schedule, launches: list[Launch], scratch: t
         outputs=tuple(_buffer(graph, name, f"out{number}") for number, name in enumerate(graph.outputs)),
         scratch=scratch,
         launches=tuple(launches),
+        residual=tuple(launch.call.call.name for launch in launches if launch.call),
         schedule=schedule.text(),
     )
 

@@ -11,25 +11,27 @@ from kernel_assistant.records.graph import Operand
 HALF = ("bf16", "f16")
 
 
-def expand(graph: OpGraph) -> OpGraph:
-    """The same graph without the operators of `EXPANSIONS`; the graph itself where it has none."""
+def expand(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
+    """The same graph without the operators of `EXPANSIONS`, nodes in `stay` excepted; the graph itself where it has
+    none."""
     if not any(_name(node) in EXPANSIONS for node in graph.nodes):
         return graph
     nodes: list[Node] = []
     for node in graph.nodes:
-        expansion = EXPANSIONS.get(_name(node))
+        expansion = None if node.name in stay else EXPANSIONS.get(_name(node))
         nodes += [node] if expansion is None else expansion(_Writer(graph, node))
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
 
 
-def in_steps(graph: OpGraph, dim: int) -> OpGraph:
-    """The same graph with every sum, mean or extreme over all dimensions as two: over `dim`, then over the rest.
+def in_steps(graph: OpGraph, dim: int, stay: frozenset[str] = frozenset()) -> OpGraph:
+    """The same graph with every sum, mean or extreme over all dimensions as two: over `dim`, then over the rest; but
+    not those in `stay`.
 
     So the first one can be part of what computes its argument row by row, and only one value a row is written.
     """
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += _two_steps(_Writer(graph, node), dim) or [node]
+        nodes += (node.name not in stay and _two_steps(_Writer(graph, node), dim)) or [node]
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
 
 

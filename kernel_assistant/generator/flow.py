@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.cost import elements
 from kernel_assistant.generator.lower import IGNORED
+from kernel_assistant.generator.residual import renamed
 from kernel_assistant.generator.sizes import parse_size, size_value
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Operand, Value, references
+from kernel_assistant.records.graph import Value, references
 
 #: Operators that only give the elements of a contiguous tensor another shape.
 RESHAPES = frozenset(
@@ -27,10 +28,13 @@ FREE = RESHAPES | frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Nodes that are never apart: one, or one with the `getitem`s of its results, or a group for a library."""
+    """Nodes that are never apart: one, or one with the `getitem`s of its results, or a group for a library.
+
+    `kind`: who computes them, "kernel", "library" or "residual".
+    """
 
     nodes: tuple[str, ...]
-    library: bool = False
+    kind: str = "kernel"
 
 
 def operator(node: Node) -> str:
@@ -41,10 +45,11 @@ class Flow:
     """An expanded graph, ready to be cut.
 
     `same` maps reshapes to the values that are read in their place, `wanted` has the value that is written for each
-    output of the graph.
+    output of the graph. Nodes in `stay` are PyTorch's own calls.
     """
 
-    def __init__(self, graph: OpGraph, groups: tuple[tuple[str, ...], ...]) -> None:
+    def __init__(self, graph: OpGraph, groups: tuple[tuple[str, ...], ...], stay: frozenset[str] = frozenset()) -> None:
+        self.stay = stay
         self.graph = _with_copies(graph)
         self.nodes = {node.name: node for node in self.graph.nodes if operator(node) not in IGNORED}
         self.place = {name: number for number, name in enumerate(self.nodes)}
@@ -57,7 +62,7 @@ class Flow:
         self.wanted = wanted = self._outputs()
         self.unit_of: dict[str, Unit] = {}
         for group in groups:
-            unit = Unit(tuple(sorted(group, key=self.place.__getitem__)), library=True)
+            unit = Unit(tuple(sorted(group, key=self.place.__getitem__)), kind="library")
             self.unit_of.update((name, unit) for name in group)
         self._find_units()
         self.units: list[Unit] = []
@@ -68,8 +73,8 @@ class Flow:
         name = operator(node)
         if name == "getitem":
             source = self.nodes.get(str(node.args[0])[1:])
-            return source is not None and operator(source) in FREE
-        return name in FREE
+            return source is not None and self._is_free(source)
+        return name in FREE and node.name not in self.stay
 
     def _outputs(self) -> list[str]:
         """Values that must be computed for the graph's outputs; an output that reshapes one needs nothing else."""
@@ -90,7 +95,7 @@ class Flow:
                 results.setdefault(str(node.args[0])[1:], []).append(name)
         for name in self.nodes:
             if name not in self.unit_of:
-                unit = Unit((name, *results.get(name, ())))
+                unit = Unit((name, *results.get(name, ())), "residual" if name in self.stay else "kernel")
                 self.unit_of.update((item, unit) for item in unit.nodes)
 
     def roots(self, name: str) -> list[str]:
@@ -136,9 +141,7 @@ class Flow:
         for name in sorted(own, key=self.place.__getitem__):
             self._take(name, own, taken, outside)
         outputs = tuple(name for name in taken if name in own and self.last_reader.get(name, -1) >= end)
-        nodes = tuple(
-            _renamed(node, outside) for _, node in sorted(taken.items(), key=lambda item: self.place[item[0]])
-        )
+        nodes = tuple(renamed(node, outside) for _, node in sorted(taken.items(), key=lambda item: self.place[item[0]]))
         inputs = tuple(
             Value(name=inside, spec=self.layout(name), kind=self._kind(name, inside), path=self._path(name, inside))
             for name, inside in outside.items()
@@ -215,20 +218,6 @@ def _with_copies(graph: OpGraph) -> OpGraph:
     if tuple(outputs) == graph.outputs:
         return graph
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=tuple(outputs))
-
-
-def _renamed(node: Node, names: dict[str, str]) -> Node:
-    def operand(item: Operand) -> Operand:
-        if isinstance(item, list):
-            return [operand(one) for one in item]  # type: ignore[misc]
-        if isinstance(item, str) and item.startswith("%"):
-            return f"%{names.get(item[1:], item[1:])}"
-        return item
-
-    kwargs = {key: operand(item) for key, item in node.kwargs.items()}
-    return Node(
-        name=node.name, op=node.op, args=tuple(operand(item) for item in node.args), kwargs=kwargs, spec=node.spec
-    )
 
 
 def _dense(spec: TensorSpec, dims: dict[str, int]) -> bool:

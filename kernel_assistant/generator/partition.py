@@ -1,4 +1,7 @@
-"""A graph as parts in order: each one nest, or one group of nodes for a library. What a cut costs is in `cost.py`."""
+"""A graph as parts in order: one nest, a group of nodes for a library, or a call that stays PyTorch's each.
+
+What a cut costs is in `cost.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from functools import lru_cache
 
 from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.copies import with_readable_operands
-from kernel_assistant.generator.cost import part_seconds
+from kernel_assistant.generator.cost import RATES, part_seconds
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expand import expand, in_steps
-from kernel_assistant.generator.flow import Flow
+from kernel_assistant.generator.flow import COPY, Flow, operator
 from kernel_assistant.generator.graph_text import read_graph, write_graph
 from kernel_assistant.generator.library import library_nodes
+from kernel_assistant.generator.residual import as_call, nodes_that_stay
 from kernel_assistant.records import OpGraph
+from kernel_assistant.records.residual import ResidualCall
 
 #: An interval that grew this often without becoming a nest again is given up.
 PATIENCE = 4
@@ -27,8 +32,8 @@ MOST_LOWERED = 100_000
 class Part:
     """A sub-graph: values from elsewhere are its inputs x0…, parameters keep their names.
 
-    `inputs`, `outputs`: names in the whole graph, in the order of `graph.inputs` and `graph.outputs`. `kind`: "kernel"
-    or "library". `seconds`: a rough estimate, to compare parts of one graph.
+    `inputs`, `outputs`: names in the whole graph, in the order of `graph.inputs` and `graph.outputs`. `kind`: "kernel",
+    "library" or "residual", then with its `call`. `seconds`: a rough estimate, to compare parts of one graph.
     """
 
     graph: OpGraph
@@ -36,6 +41,7 @@ class Part:
     outputs: tuple[str, ...]
     kind: str
     seconds: float = 0.0
+    call: ResidualCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +86,48 @@ def cut(graph: OpGraph, target: str) -> Partition:
 
 @lru_cache(maxsize=16)
 def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
-    graph = expand(read_graph(list(lines)))
+    graph = read_graph(list(lines))
+    found = _cut_around(graph, target, frozenset())
+    if isinstance(found, Partition) or target not in RATES:
+        return found
+    stay = nodes_that_stay(graph, lambda alone: _is_writable(alone, target))
+    partial = _cut_around(graph, target, stay) if stay else found
+    # Something has to be left for us to do, and be it one kernel.
+    ours = isinstance(partial, Partition) and any(map(_computes, partial.parts))
+    return partial if ours else found
+
+
+def _is_writable(graph: OpGraph, target: str) -> bool:
+    return is_one_nest(graph, target) or isinstance(_cut_around(graph, target, frozenset()), Partition)
+
+
+def _computes(part: Part) -> bool:
+    return part.kind == "kernel" and any(operator(node) != COPY for node in part.graph.nodes)
+
+
+def _cut_around(graph: OpGraph, target: str, stay: frozenset[str]) -> Partition | str:
+    """The cheapest parts with the nodes in `stay` left to PyTorch, or why there are none."""
+    plain = expand(graph, stay)
     variants = dict.fromkeys(
-        tuple(write_graph(variant)) for variant in (graph, in_steps(graph, 1), in_steps(graph, -1))
+        tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
     )
     found: list[Partition] = []
     reason = ""
     for variant in variants:
         try:
-            found.append(_cut_expanded(read_graph(list(variant)), target))
+            found.append(_cut_expanded(graph, read_graph(list(variant)), target, stay))
         except Unsupported as error:
             reason = reason or str(error)
     return min(found, key=lambda item: sum(part.seconds for part in item.parts)) if found else reason
 
 
-def _cut_expanded(graph: OpGraph, target: str) -> Partition:
+def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str]) -> Partition:
     readable, groups = with_readable_operands(graph, target)
-    flow = Flow(readable, groups)
-    return Partition(tuple(_cheapest(flow, target)), flow.same, tuple(flow.wanted))
+    flow = Flow(readable, tuple(group for group in groups if not stay & set(group)), stay)
+    return Partition(tuple(_cheapest(flow, original, target)), flow.same, tuple(flow.wanted))
 
 
-def _cheapest(flow: Flow, target: str) -> list[Part]:
+def _cheapest(flow: Flow, original: OpGraph, target: str) -> list[Part]:
     """The cheapest intervals of the order, by dynamic programming over where the last one begins."""
     count = len(flow.units)
     # Every beginning is tried with every length, and each try lowers all of its nodes.
@@ -115,7 +142,7 @@ def _cheapest(flow: Flow, target: str) -> list[Part]:
         failed = 0
         for end in range(begin + 1, min(begin + longest, count) + 1):
             try:
-                part = _part(flow, begin, end, target)
+                part = _part(flow, begin, end, original, target)
             except Unsupported as error:
                 reasons.setdefault(begin, str(error))
                 failed += 1
@@ -125,7 +152,7 @@ def _cheapest(flow: Flow, target: str) -> list[Part]:
             failed = 0
             if best[begin] + part.seconds < best[end]:
                 best[end], last[end], begins[end] = best[begin] + part.seconds, part, begin
-            if part.kind == "library":
+            if part.kind != "kernel":
                 break
     if best[count] == math.inf:
         stuck = max(end for end in range(count + 1) if best[end] < math.inf)
@@ -139,11 +166,13 @@ def _cheapest(flow: Flow, target: str) -> list[Part]:
     return parts[::-1]
 
 
-def _part(flow: Flow, begin: int, end: int, target: str) -> Part:
+def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> Part:
     """The units [begin, end) as a part. Raises Unsupported where they are not one."""
-    library = any(unit.library for unit in flow.units[begin:end])
-    if library and end - begin > 1:
-        raise Unsupported("a library call and other nodes")
+    kinds = {unit.kind for unit in flow.units[begin:end]}
+    if kinds != {"kernel"} and end - begin > 1:
+        raise Unsupported("a call and other nodes")
+    kind = kinds.pop()
     graph, inputs, outputs = flow.part(begin, end)
-    nest = None if library else checked_nest(graph, target)
-    return Part(graph, inputs, outputs, "library" if library else "kernel", part_seconds(graph, nest, target))
+    nest = checked_nest(graph, target) if kind == "kernel" else None
+    call = as_call(original, graph, inputs, outputs) if kind == "residual" else None
+    return Part(graph, inputs, outputs, kind, part_seconds(graph, nest, target), call)

@@ -41,12 +41,12 @@ def neighbours_parts(
 
 
 def _by_cost(found: Partition) -> list[int]:
-    """Numbers of the parts, the most expensive first; those of a library last, as they have one schedule."""
+    """Numbers of the parts, the most expensive first; those that are not ours last, as they have one schedule."""
     return sorted(
         range(len(found.parts)),
-        key=lambda number: (found.parts[number].kind == "library", -found.parts[number].seconds, number),
+        key=lambda number: (found.parts[number].kind != "kernel", -found.parts[number].seconds, number),
     )
 
 
 def _first_of(part: Part, target: str, first: First) -> list[Schedule]:
-    return [make(target, "library")] if part.kind == "library" else first(part.graph)
+    return first(part.graph) if part.kind == "kernel" else [make(target, part.kind)]

@@ -10,7 +10,8 @@ CUDA:  extern "C" __global__ void softmax_rows(const __grid_constant__ softmax_r
 On CUDA the plan carries grid, block and dynamic shared memory as expressions, so that no host code of a candidate
 exists. Integer expressions range over the plan's dimensions: `B*16`, `cdiv(B*1024, 4)`, `min(B, 128)`.
 
-A launch with `library` calls an operation of cuBLASLt or cuDNN instead (CUDA only, `records/library.py`).
+A launch with `library` calls an operation of cuBLASLt or cuDNN instead (CUDA only, `records/library.py`), one with
+`call` an operator of PyTorch that the module itself calls (`records/residual.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from kernel_assistant.records.codec import Record, content_hash
 from kernel_assistant.records.graph import DTYPE_BYTES
 from kernel_assistant.records.library import FLOATS, buffer_fields, check_library_launch
+from kernel_assistant.records.residual import ResidualCall
 
 
 class BufferSpec(Record, frozen=True, kw_only=True):
@@ -39,7 +41,8 @@ class Launch(Record, frozen=True, kw_only=True):
     """One launch. `args` pairs a struct field with a buffer name or an integer expression, in order of the struct.
 
     With `library` (an operation such as "cublaslt.matmul") there is no kernel: `symbol` is a label, `settings` are the
-    operation's static ones, and grid, block and shared memory stay as they are.
+    operation's static ones, and grid, block and shared memory stay as they are. With `call` there is none either:
+    `args` pairs values of the task's graph with buffers, those of `call.specs`.
     """
 
     symbol: str
@@ -49,6 +52,7 @@ class Launch(Record, frozen=True, kw_only=True):
     shared: str = "0"
     library: str = ""
     settings: tuple[tuple[str, str], ...] = ()
+    call: ResidualCall | None = None
 
     def __post_init__(self) -> None:
         if not self.symbol.isidentifier():
@@ -58,10 +62,18 @@ class Launch(Record, frozen=True, kw_only=True):
             raise ValueError(f"{self.symbol}: argument fields must be distinct identifiers")
         if self.library:
             check_library_launch(self.library, self.args, self.settings)
-            if (self.grid, self.block, self.shared) != (("1", "1", "1"), ("1", "1", "1"), "0"):
-                raise ValueError(f"{self.symbol}: a library launch has no grid, block or shared memory")
         elif self.settings:
             raise ValueError(f"{self.symbol}: settings belong to library launches")
+        if self.call is not None and (self.library or set(fields) != set(self.call.specs)):
+            raise ValueError(f"{self.symbol}: a residual call pairs exactly its values with buffers")
+        geometry = (self.grid, self.block, self.shared)
+        if not self.is_kernel and geometry != (("1", "1", "1"), ("1", "1", "1"), "0"):
+            raise ValueError(f"{self.symbol}: what is no kernel has no grid, block or shared memory")
+
+    @property
+    def is_kernel(self) -> bool:
+        """Neither an operation of a library nor a call of PyTorch."""
+        return not self.library and self.call is None
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -93,10 +105,17 @@ class Plan(Record, frozen=True, kw_only=True):
             raise ValueError("buffer names must be distinct")
         if not self.launches:
             raise ValueError("a plan needs at least one launch")
+        if self.residual != tuple(launch.call.call.name for launch in self.launches if launch.call):
+            raise ValueError("residual names the nodes of the residual calls, in order")
+        if len(set(self.residual)) != len(self.residual):
+            raise ValueError("a node is called twice")
         signatures: dict[str, tuple[tuple[str, str], ...]] = {}
         for launch in (*self.prepare, *self.launches):
             if launch.library:
                 self._check_library(launch)
+                continue
+            if launch.call is not None:
+                self._check_call(launch, launch.call)
                 continue
             kinds = tuple((field, self._kind(value)) for field, value in launch.args)
             if signatures.setdefault(launch.symbol, kinds) != kinds:
@@ -123,6 +142,22 @@ class Plan(Record, frozen=True, kw_only=True):
             raise ValueError(f"{launch.symbol}: out must be an output or scratch")
         if target in {value for field, value in launch.args if field != "out"}:
             raise ValueError(f"{launch.symbol}: out must not be read")
+
+    def _check_call(self, launch: Launch, call: ResidualCall) -> None:
+        if launch in self.prepare:
+            raise ValueError(f"{launch.symbol}: prepare takes kernels only")
+        for field, value in launch.args:
+            if self._kind(value) != call.specs[field].dtype:
+                raise ValueError(f"{launch.symbol}: {field} is {call.specs[field].dtype}, {value} is not")
+        places = dict(launch.args)
+        written = [places[name] for name in call.results]
+        if not set(written) <= {spec.name for spec in (*self.outputs, *self.scratch)}:
+            raise ValueError(f"{launch.symbol}: results must be outputs or scratch")
+        if len(set(written)) != len(written) or set(written) & {places[name] for name in call.reads}:
+            raise ValueError(f"{launch.symbol}: each result needs a buffer that nothing else of the call uses")
+        before = self.launches[: self.launches.index(launch)]
+        if set(written) & {value for other in before for _, value in other.args}:
+            raise ValueError(f"{launch.symbol}: the buffer of a result is used before it")
 
     def _kind(self, value: str) -> str:
         for spec in self.buffers:

@@ -137,7 +137,11 @@ def measurably_slower(speedup: float | None, interval: tuple[float, float] | Non
 
 
 class Evaluation(Record, frozen=True, kw_only=True):
-    """One pass through the gate. `seconds` is wall time by stage; `message` is one line for people and models."""
+    """One pass through the gate. `seconds` is wall time by stage; `message` is one line for people and models.
+
+    `residual` names the calls that stay PyTorch's: with any the result is partial, and `share_in_our_kernels` says how
+    much of the time is ours.
+    """
 
     candidate: str
     tier: Tier
@@ -151,6 +155,7 @@ class Evaluation(Record, frozen=True, kw_only=True):
     resources: tuple[KernelResources, ...] = ()
     precision: str = ""
     share_in_our_kernels: float = 1.0
+    residual: tuple[str, ...] = ()
     seconds: dict[str, float] = {}
 
     def __post_init__(self) -> None:

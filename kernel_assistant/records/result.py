@@ -20,7 +20,10 @@ class JobOutcome(str, Enum):
 
 
 class Best(Record, frozen=True, kw_only=True):
-    """The best candidate, from fresh samples of the full tier only."""
+    """The best candidate, from fresh samples of the full tier only.
+
+    `residual` names the calls that stay PyTorch's: with any the result is partial.
+    """
 
     policy: str
     speedup_vs_eager: float
@@ -32,6 +35,7 @@ class Best(Record, frozen=True, kw_only=True):
     roofline: float
     share_in_our_kernels: float
     files: tuple[str, ...]
+    residual: tuple[str, ...] = ()
 
 
 class OptimizeResult(Record, frozen=True, kw_only=True):

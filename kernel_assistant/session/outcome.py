@@ -50,6 +50,7 @@ def best_of(evaluation: Evaluation | None, policy: str, files: tuple[str, ...]) 
         roofline=timing.roofline,
         share_in_our_kernels=evaluation.share_in_our_kernels,
         files=files,
+        residual=evaluation.residual,
     )
 
 

@@ -13,11 +13,14 @@ from .cases import Case, fresh_seed, full_cases
 from .open_task import OpenTask
 from .profiling import Profiler
 from .roofline import Ceilings
+from .runner.pytorch.flags import read_flags
 from .runner_client import CandidateFailure, RunnerClient, RunnerCommand
 from .verification import Errors, Expected, Wrong, expect, verify_case
 
 Answer = dict[str, Any]
 LEAST_TIMEOUT = 10.0
+#: For loading a candidate whose runner has to import torch.
+IMPORT_TIMEOUT = 120.0
 #: Expected outputs above this are computed anew for each candidate: device memory is for the sets.
 KEEP_BYTES = 2 << 30
 
@@ -151,7 +154,10 @@ class Judge:
         try:
             os.write(descriptor, binary)
             os.lseek(descriptor, 0, os.SEEK_SET)
-            runner.request({"op": "load", "plan": plan}, LEAST_TIMEOUT, (descriptor,))
+            message, timeout = {"op": "load", "plan": plan}, LEAST_TIMEOUT
+            if plan.get("residual"):
+                message, timeout = {**message, "flags": read_flags()}, IMPORT_TIMEOUT
+            runner.request(message, timeout, (descriptor,))
         finally:
             os.close(descriptor)
         self._loaded = Loaded(key, plan, runner, runner.threads())

@@ -118,6 +118,9 @@ class Profiler:
             others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
             most = idle_threads + torch.get_num_threads() - 1 + (self.target == "cuda")
             after = _thread_watch(runner, most)
+            if self.target == "cuda" and plan.get("residual"):
+                # PyTorch starts threads there when it likes, and nothing of a candidate runs on the host.
+                after = _nothing
             timing = self._quick(subject, after) if tier == "quick" else self._full(subject, others, after)
             timing["warning"] = others.warning() if self.target == "cpu" else ""
         seconds = timing["candidate_ms"] * 1e-3
@@ -298,6 +301,10 @@ def _thread_watch(runner: RunnerClient, most: int) -> Callable[[], None]:
     return look
 
 
+def _nothing() -> None:
+    pass
+
+
 def refuse_odd_growth(series: Series) -> None:
     """Refuse a candidate whose time does not grow with the number of calls. Other load only ever adds time, so the
     shortest of each kind are compared."""
@@ -320,12 +327,27 @@ def refuse_disagreement(subject: PlanSubject, seconds: float) -> None:
 
 
 def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, timeout: float) -> float:
-    """Our kernels' part of the time, each kind of launches being timed alone on the same sets; 1 without libraries."""
-    if not any(launch.get("library") for launch in plan["launches"]):
+    """Our kernels' part of the time, each kind of launches being timed alone on the same sets; 1 if there is no other.
+
+    Afterwards the runner has to be bound anew.
+    """
+    kinds = {_kind(launch) for launch in plan["launches"]}
+    if kinds == {"kernels"}:
         return 1.0
-    answer = runner.request({"op": "share", "first": 0, "count": min(sets, SHARE_CALLS)}, timeout)
-    kernels, libraries = (max(claimed(answer.get(f"{kind}_ms")), 0.0) for kind in ("kernels", "libraries"))
-    return kernels / (kernels + libraries) if kernels + libraries > 0 else 0.0
+    spent: dict[str, float] = {}
+    count = min(sets, SHARE_CALLS)
+    subject = PlanSubject(runner, timeout)
+    for kind in sorted(kinds):
+        runner.request({"op": "only", "which": kind, "count": count}, timeout)
+        subject.wake()
+        own, device = subject.both(0, count)
+        spent[kind] = max(device or own, 0.0)
+    return spent.get("kernels", 0.0) / total if (total := sum(spent.values())) > 0 else 0.0
+
+
+def _kind(launch: dict[str, Any]) -> str:
+    """Whose work a launch is, as the executor calls it."""
+    return "libraries" if launch.get("library") else "residual" if launch.get("call") else "kernels"
 
 
 def summary(timing: dict[str, Any]) -> str:

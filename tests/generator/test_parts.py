@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.partition import Partition, partition
+from kernel_assistant.generator.partition import Partition, cut, partition
 from kernel_assistant.generator.schedule import Schedule, in_parts, make, read_schedule
 from kernel_assistant.generator.search import initial, neighbours
 from kernel_assistant.generator.support import Family, classify
@@ -154,7 +154,9 @@ def _with_operator(graph: OpGraph, op: str) -> OpGraph:
 def test_what_fits_no_part_is_named() -> None:
     graph = _graph(lambda x: F.softmax(F.softmax(x, 0), 1).relu(), torch.rand(64, 96))
     assert classify(graph, "cpu") is Family.parts
-    assert classify(_with_operator(graph, "sort"), "cpu") == "operator sort"
+    alone = _graph(lambda x: F.softmax(x, 0), torch.rand(64, 96))
+    assert classify(_with_operator(alone, "sort"), "cpu") == "operator sort"
+    assert {part.kind for part in cut(_with_operator(graph, "sort"), "cpu").parts} == {"kernel", "residual"}
     model = torch.nn.BatchNorm1d(5)
     node = Node(
         name="n0",

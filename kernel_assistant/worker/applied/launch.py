@@ -11,7 +11,7 @@ import torch
 
 from ..runner import executor
 from .binaries import Binaries, driver, libraries
-from .packing import Packing, allocator
+from .packing import DTYPES, Packing, allocator
 from .precision import tf32_flags
 
 #: Scratch buffers start at multiples of this many bytes, as in the judge.
@@ -64,7 +64,10 @@ class Launch:
         sizes = [*bound.scratch_bytes.values()]
         if executor.WORKSPACE in bound.names:
             sizes.append(bound.workspace_bytes)
-        self._run, self._scratch = bound.run, _offsets(sizes)
+        self._bound, self._run, self._scratch = bound, bound.run, _offsets(sizes)
+        first = len(self._plan["inputs"]) + len(self._plan["outputs"])
+        #: Scratch that a residual call of PyTorch's reads as a tensor.
+        self._viewed = [(index, index - first) for index in bound.tensors_of if index >= first]
 
     def calls(self) -> int:
         """How often `tick` was called: `count(7)` has counted seven. The iterator is atomic, an integer is not."""
@@ -89,6 +92,7 @@ class Launch:
         if self._follows_flags and self._flags != tf32_flags():
             self._bind()
         workspace: list[int] = []
+        scratch = None
         if self._scratch:
             scratch = torch.empty(self._scratch[-1], dtype=torch.uint8, device=self._device)
             base = scratch.data_ptr()
@@ -98,7 +102,28 @@ class Launch:
         if self._packing is not None:
             pointers.extend(self._packing.pointers(tensors, pointers, stream))
         pointers += workspace
+        if self._plan.get("residual"):
+            return self._run_around_calls(tensors, outputs, scratch, pointers, stream)
         self._run(pointers, stream)
+        return outputs
+
+    def _run_around_calls(
+        self,
+        tensors: Tensors,
+        outputs: list[torch.Tensor],
+        scratch: torch.Tensor | None,
+        pointers: list[int],
+        stream: int,
+    ) -> list[torch.Tensor]:
+        """The same with residual calls, which want tensors and not addresses."""
+        bound = self._bound
+        held: list[Any] = [*tensors, *outputs, *[None] * (len(bound.names) - len(tensors) - len(outputs))]
+        for index, place in self._viewed:
+            spec, (shape, strides, size) = bound.tensors_of[index]
+            assert scratch is not None
+            start = self._scratch[place]
+            held[index] = scratch[start : start + size].view(DTYPES[spec["dtype"]]).as_strided(shape, strides)
+        self._run(pointers, stream, held)
         return outputs
 
 

@@ -1,6 +1,6 @@
 """Executes launch plans: a C function per launch on the CPU, `cuLaunchKernel` or a library call on CUDA.
 
-Standard library only.
+Standard library only, but for plans with residual calls, which need torch.
 
 What was timed is what ships: the runner uses this file, and applied packages carry a copy of it.
 """
@@ -11,7 +11,7 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from ctypes import c_uint64, c_void_p
-from typing import Any
+from typing import Any, Protocol
 
 from . import plan as plans
 from .cuda_driver import Driver
@@ -21,11 +21,13 @@ Call = Callable[[ctypes.Array[c_uint64], int], None]
 #: Name of the buffer that library launches share, behind those of the plan.
 WORKSPACE = "(workspace)"
 #: Which launches of a plan.
-EVERY, KERNELS, LIBRARIES = "every", "kernels", "libraries"
+EVERY, KERNELS, LIBRARIES, RESIDUAL = "every", "kernels", "libraries", "residual"
 
 
 class CpuModule:
     """A shared object with `void SYM(const SYM_args*)` launchers."""
+
+    device = "cpu"
 
     def __init__(self, path: str) -> None:
         provide_openmp()
@@ -52,6 +54,7 @@ class CudaModule:
 
     def __init__(self, driver: Driver, image: bytes, libraries: Libraries | None = None) -> None:
         self.driver = driver
+        self.device = f"cuda:{driver.device.value}"
         self._libraries = libraries or Libraries(driver, {}, {})
         self._module = driver.load_module(image)
 
@@ -81,31 +84,57 @@ class CudaModule:
         self.driver.unload_module(self._module)
 
 
+class Residual(Protocol):
+    """A residual call. Reads and gives `tensors`, and the addresses of what it gives in `pointers`."""
+
+    def run(self, tensors: list[Any], pointers: Any) -> None: ...
+
+
+#: Of one launch: the call, the type of its argument struct, the integers in it, and which words are which pointers.
+Prepared = tuple[Call, type[ctypes.Array[c_uint64]], list[int], list[tuple[int, int]]]
+_KINDS: dict[type, str] = {
+    plans.BoundLaunch: KERNELS,
+    plans.BoundLibraryCall: LIBRARIES,
+    plans.BoundResidualCall: RESIDUAL,
+}
+
+
 class BoundPlan:
     """A plan with its sizes known. `names` is the order in which `run` takes pointers.
 
     With library launches, WORKSPACE of `workspace_bytes` (0 perhaps) is the last name, and `algorithms` says what was
-    chosen for each.
+    chosen for each. Scratch that a residual call gives has no bytes of its own.
     """
 
     def __init__(self, plan: dict[str, Any], dims: dict[str, int], module: CpuModule | CudaModule, which: str) -> None:
         specs = plans.buffers(plan)
         self.names = [spec["name"] for spec in specs]
+        self.device = module.device
         self.scratch_bytes = {spec["name"]: plans.byte_size(spec, dims) for spec in plan.get("scratch", ())}
         self.output_shapes = [plans.shape(spec, dims) for spec in plan["outputs"]]
+        bound = plans.bind_launches(plan, dims, which)
+        calls = [launch for launch in bound if isinstance(launch, plans.BoundResidualCall)]
+        outputs = range(len(plan["inputs"]), len(plan["inputs"]) + len(plan["outputs"]))
+        written = {value.buffer for call in calls for value in call.results}
+        #: Buffers that residual calls give, and those that they need as tensors; the specs and sizes of the latter.
+        self.given = frozenset(written - set(outputs))
+        used = written.union(value.buffer for call in calls for value in call.reads) - self.given
+        self.tensors_of = {index: (specs[index], _sizes(specs[index], dims)) for index in sorted(used)}
+        self.scratch_bytes |= {self.names[index]: 0 for index in self.given}
         self.workspace_bytes = 0
         self.algorithms: dict[str, str] = {}
-        bound = plans.bind_launches(plan, dims, which)
-        self._launches = [self._prepared(launch, module) for launch in bound]
-        self._kinds = [LIBRARIES if isinstance(launch, plans.BoundLibraryCall) else KERNELS for launch in bound]
+        self._steps = [self._prepared(launch, module) for launch in bound]
+        self._kinds = [_KINDS[type(launch)] for launch in bound]
         if LIBRARIES in self._kinds:
             self.names.append(WORKSPACE)
 
-    def _prepared(
-        self, launch: plans.BoundLaunch | plans.BoundLibraryCall, module: CpuModule | CudaModule
-    ) -> tuple[Call, type[ctypes.Array[c_uint64]], list[int], list[tuple[int, int]]]:
+    def _prepared(self, launch: plans.Bound, module: CpuModule | CudaModule) -> Prepared | Residual:
         if isinstance(launch, plans.BoundLaunch):
             return module.prepare(launch), c_uint64 * max(len(launch.words), 1), launch.words, launch.slots
+        if isinstance(launch, plans.BoundResidualCall):
+            from .pytorch.residual import ResidualCall
+
+            return ResidualCall(launch, self.device, self.given)
         chosen = module.choose(launch)
         self.workspace_bytes = max(self.workspace_bytes, chosen.workspace)
         self.algorithms[launch.symbol] = chosen.name
@@ -113,27 +142,24 @@ class BoundPlan:
         slots = [*launch.slots, (count, len(self.names))]
         return chosen.run, c_uint64 * (count + 1), [0] * (count + 1), slots
 
-    def run(self, pointers: Sequence[int], stream: int = 0) -> None:
-        """One call. Re-entrant: argument structs are made anew, so threads do not share them."""
-        for call, array, words, slots in self._launches:
-            packed = array(*words)
-            for position, index in slots:
-                packed[position] = pointers[index]
-            call(packed, stream)
+    def run(self, pointers: Sequence[int], stream: int = 0, tensors: list[Any] | None = None) -> None:
+        """One call. Re-entrant: argument structs are made anew, so threads do not share them.
+
+        `tensors` are those of `tensors_of` by their index, where the caller has them; it is changed.
+        """
+        self._step_through(*self._placed(pointers, tensors), stream, EVERY)
 
     def freeze(self, pointers: Sequence[int], which: str = EVERY) -> Callable[[int], None]:
         """A call with its pointers fixed: nothing but the launches themselves is left to do.
 
-        `which` leaves out our kernels, or the library launches.
+        `which` leaves out all but one kind of launches; what these read of residual calls one call of all has left.
         """
+        if RESIDUAL in self._kinds:
+            return self._freeze_around_calls(pointers, which)
         frozen = []
-        for kind, (call, array, words, slots) in zip(self._kinds, self._launches, strict=True):
-            if which not in (EVERY, kind):
-                continue
-            packed = array(*words)
-            for position, index in slots:
-                packed[position] = pointers[index]
-            frozen.append((call, packed))
+        for kind, step in zip(self._kinds, self._steps, strict=True):
+            if which in (EVERY, kind) and isinstance(step, tuple):
+                frozen.append((step[0], _packed(step, pointers)))
         if len(frozen) == 1:
             only, arguments = frozen[0]
             return lambda stream: only(arguments, stream)
@@ -144,10 +170,58 @@ class BoundPlan:
 
         return run
 
+    def _freeze_around_calls(self, pointers: Sequence[int], which: str) -> Callable[[int], None]:
+        places, tensors = self._placed(pointers, None)
+        if which != EVERY:
+            self._step_through(places, tensors, 0, EVERY)
+            return lambda stream: self._step_through(places, tensors, stream, which)
+
+        def run(stream: int) -> None:
+            self._step_through(places, tensors, stream, EVERY)
+            # As PyTorch would: what is between two nodes goes when it has been read.
+            for index in self.given:
+                tensors[index] = None
+
+        return run
+
+    def _placed(self, pointers: Sequence[int], tensors: list[Any] | None) -> tuple[Sequence[int], list[Any]]:
+        """Pointers and tensors that residual calls may change."""
+        if RESIDUAL not in self._kinds:
+            return pointers, []
+        if tensors is None:
+            from .pytorch.residual import tensor_at
+
+            tensors = [None] * len(self.names)
+            for index, (spec, sizes) in self.tensors_of.items():
+                tensors[index] = tensor_at(pointers[index], spec, sizes, self.device)
+        return list(pointers), tensors
+
+    def _step_through(self, pointers: Sequence[int], tensors: list[Any], stream: int, which: str) -> None:
+        for kind, step in zip(self._kinds, self._steps, strict=True):
+            if which not in (EVERY, kind):
+                continue
+            if isinstance(step, tuple):
+                step[0](_packed(step, pointers), stream)
+            else:
+                step.run(tensors, pointers)
+
     @property
     def kinds(self) -> frozenset[str]:
-        """KERNELS, LIBRARIES or both."""
+        """Those of KERNELS, LIBRARIES and RESIDUAL that the plan has."""
         return frozenset(self._kinds)
+
+
+def _packed(step: Prepared, pointers: Sequence[int]) -> ctypes.Array[c_uint64]:
+    """The argument struct of a launch."""
+    _, array, words, slots = step
+    packed = array(*words)
+    for position, index in slots:
+        packed[position] = pointers[index]
+    return packed
+
+
+def _sizes(spec: dict[str, Any], dims: dict[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    return plans.shape(spec, dims), plans.strides(spec, dims), plans.byte_size(spec, dims)
 
 
 def bind(

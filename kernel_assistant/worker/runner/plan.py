@@ -133,16 +133,51 @@ class BoundLibraryCall:
         return (self.library, self.dtype, tuple(self.settings.items()), tuple(self.sizes.items()))
 
 
-def bind_launches(
-    plan: dict[str, Any], dims: dict[str, int], which: str = "launches"
-) -> list[BoundLaunch | BoundLibraryCall]:
+class BoundValue:
+    """A value of the task's graph that a residual call reads or writes: which buffer, and how it lies there."""
+
+    __slots__ = ("buffer", "dtype", "name", "shape", "strides")
+
+    def __init__(self, name: str, buffer: int, spec: dict[str, Any], dims: dict[str, int]) -> None:
+        self.name, self.buffer = name, buffer
+        self.dtype: str = spec["dtype"]
+        self.shape, self.strides = shape(spec, dims), strides(spec, dims)
+
+
+class BoundResidualCall:
+    """One call of PyTorch's with its sizes known. `nodes` are those of the task's graph, as they are there."""
+
+    __slots__ = ("dims", "nodes", "reads", "results", "symbol")
+
+    def __init__(self, launch: dict[str, Any], names: dict[str, int], dims: dict[str, int]) -> None:
+        self.symbol: str = launch["symbol"]
+        self.nodes: list[dict[str, Any]] = launch["call"]["nodes"]
+        self.dims = dims
+        specs = launch["call"]["specs"]
+        written = {node["name"] for node in self.nodes}
+        values = [BoundValue(value, names[buffer], specs[value], dims) for value, buffer in launch["args"]]
+        self.reads = [value for value in values if value.name not in written]
+        self.results = [value for value in values if value.name in written]
+
+
+Bound = BoundLaunch | BoundLibraryCall | BoundResidualCall
+
+
+def bind_launches(plan: dict[str, Any], dims: dict[str, int], which: str = "launches") -> list[Bound]:
     """The plan's launches (or "prepare") with all expressions evaluated for `dims`."""
     missing = [name for name in plan["dims"] if name not in dims]
     if missing:
         raise PlanError(f"sizes missing for {', '.join(missing)}")
     specs = {spec["name"]: spec for spec in buffers(plan)}
     names = {name: index for index, name in enumerate(specs)}
-    return [
-        BoundLibraryCall(launch, specs, dims) if launch.get("library") else BoundLaunch(launch, names, dims)
-        for launch in plan.get(which, ())
-    ]
+    return [_bind_launch(launch, specs, names, dims) for launch in plan.get(which, ())]
+
+
+def _bind_launch(
+    launch: dict[str, Any], specs: dict[str, dict[str, Any]], names: dict[str, int], dims: dict[str, int]
+) -> Bound:
+    if launch.get("library"):
+        return BoundLibraryCall(launch, specs, dims)
+    if launch.get("call"):
+        return BoundResidualCall(launch, names, dims)
+    return BoundLaunch(launch, names, dims)

@@ -1,13 +1,15 @@
-"""The runner: executes the plans that the judge sends, inside the sandbox. Standard library only.
+"""The runner: executes the plans that the judge sends, inside the sandbox.
+
+Standard library only, but for plans with residual calls: for them it imports torch.
 
 It never sees expected outputs. Everything it answers is advisory: the judge's own clock and comparisons decide.
 
 | op | fields | does |
 |---|---|---|
-| load | plan, target; descriptor of the binary | loads the binary, forgets the candidate before |
+| load | plan, flags (of PyTorch, with residual calls); descriptor of the binary | loads it, forgets the one before |
 | map | arena, bytes, writable; descriptor | maps shared memory under a name, replacing an earlier one |
 | bind | sets: dims, tensors {name: [arena, byte offset]} | fixes sizes and pointers, runs `prepare` |
-| share | first, count | milliseconds of our kernels alone and of the library launches alone over `count` sets |
+| only | which, count | from now on runs one kind of launches, on the first `count` sets |
 | run | first, count | runs `count` sets from `first` on around the ring, waits for the device |
 | exit | | ends |
 """
@@ -25,7 +27,7 @@ from typing import Any
 from . import plan as plans
 from . import wire
 from .cuda_driver import OUT_OF_MEMORY, CudaError, Driver, Events
-from .executor import KERNELS, LIBRARIES, WORKSPACE, BoundPlan, CpuModule, CudaModule, bind
+from .executor import WORKSPACE, BoundPlan, CpuModule, CudaModule, bind
 from .libraries import Libraries
 from .memory import ImportedMemory, MappedMemory
 
@@ -52,6 +54,9 @@ class Runner:
     def load(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         self._forget()
         self.plan = message["plan"]
+        if self.plan.get("residual"):
+            # Before our kernels: they use the OpenMP runtime that is there.
+            _import_torch(message["flags"])
         if self.driver:
             with os.fdopen(descriptors[0], "rb") as file:
                 self.module = CudaModule(self.driver, file.read(), self.libraries)
@@ -110,28 +115,18 @@ class Runner:
         elapsed = time.perf_counter_ns() - began
         return {"seconds": elapsed * 1e-9, "device_ms": self.events.elapsed_ms() if self.events else None}
 
-    def share(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        chosen = self.bound[message["first"] :][: message["count"]]
-        return {f"{which}_ms": self._alone(chosen, which) for which in (KERNELS, LIBRARIES)}
-
-    def _alone(self, chosen: list[tuple[BoundPlan, list[int]]], which: str) -> float:
-        """Milliseconds of one kind of launches on some sets; what they read was left by the calls before."""
-        if not self.events or not any(which in plan.kinds for plan, _ in chosen):
-            return 0.0
-        calls = [plan.freeze(pointers, which) for plan, pointers in chosen]
-        self.events.record(self.events.begin)
-        for call in calls:
-            call(0)
-        self.events.record(self.events.end)
+    def only(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """What one kind of launches reads was left by the calls before."""
+        self.calls = [plan.freeze(pointers, message["which"]) for plan, pointers in self.bound[: message["count"]]]
         self._wait()
-        return self.events.elapsed_ms()
+        return {}
 
     def _bind_sizes(self, dims: dict[str, int]) -> tuple[BoundPlan, BoundPlan | None, dict[str, int]]:
         assert self.module is not None
         plan = bind(self.plan, dims, self.module)
         prepare = bind(self.plan, dims, self.module, "prepare") if self.plan.get("prepare") else None
-        specs = [*self.plan.get("scratch", ()), *self.plan.get("packed", ())]
-        private = {spec["name"]: self._allocate(plans.byte_size(spec, dims)) for spec in specs}
+        sizes = plan.scratch_bytes | {spec["name"]: plans.byte_size(spec, dims) for spec in self.plan.get("packed", ())}
+        private = {name: self._allocate(size) for name, size in sizes.items()}
         if WORKSPACE in plan.names:
             private[WORKSPACE] = self._allocate(plan.workspace_bytes)
         return plan, prepare, private
@@ -167,14 +162,27 @@ class Runner:
         self.module = None
 
 
+def _import_torch(flags: dict[str, Any]) -> None:
+    """Torch of the interpreter that this is, with the judge's settings. The runner starts without its packages."""
+    import site
+
+    site.main()
+    from .pytorch.flags import set_flags
+
+    set_flags(flags)
+
+
 def failure(error: Exception) -> dict[str, Any]:
     """An answer that names the failure; `sticky` says that this process cannot go on."""
     if isinstance(error, CudaError):
         kind = "out_of_memory" if error.code == OUT_OF_MEMORY else "crashed"
         return {"ok": False, "kind": kind, "message": str(error), "sticky": error.code != OUT_OF_MEMORY}
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return {"ok": False, "kind": "out_of_memory", "message": str(error) or "out of memory", "sticky": False}
-    return {"ok": False, "kind": "load_failed", "message": f"{type(error).__name__}: {error}", "sticky": False}
+    # What PyTorch raises may be of several lines, and may be about the device, which is lost then.
+    text = str(error).strip().partition("\n")[0]
+    lost = isinstance(error, RuntimeError) and "CUDA error" in text
+    return {"ok": False, "kind": "load_failed", "message": f"{type(error).__name__}: {text}", "sticky": lost}
 
 
 def main(descriptor: int) -> int:
@@ -192,7 +200,7 @@ def main(descriptor: int) -> int:
         "load": runner.load,
         "map": runner.map,
         "bind": runner.bind,
-        "share": runner.share,
+        "only": runner.only,
         "run": runner.run,
     }
     while True:
@@ -205,5 +213,5 @@ def main(descriptor: int) -> int:
         try:
             answer = operations[message["op"]](message, descriptors)
             wire.send(sock, {"ok": True, **answer})
-        except (CudaError, MemoryError, plans.PlanError, OSError, KeyError) as error:
+        except (RuntimeError, MemoryError, plans.PlanError, OSError, KeyError, ImportError, TypeError) as error:
             wire.send(sock, failure(error))

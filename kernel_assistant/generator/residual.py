@@ -1,0 +1,73 @@
+"""Nodes that stay PyTorch's own calls: which they are, and the launches that make them. See docs/residual.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.records import Launch, Node, OpGraph
+from kernel_assistant.records.graph import Operand, Value, references
+from kernel_assistant.records.residual import ResidualCall
+
+
+def nodes_that_stay(graph: OpGraph, writable: Callable[[OpGraph], bool]) -> frozenset[str]:
+    """Names of the nodes that cannot be written even alone, with their operands in memory."""
+    results: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "getitem":
+            results.setdefault(references(node)[0], []).append(node)
+    return frozenset(
+        node.name
+        for node in graph.nodes
+        if node.op != "getitem" and not writable(_alone(graph, [node, *results.get(node.name, ())]))
+    )
+
+
+def _alone(graph: OpGraph, nodes: list[Node]) -> OpGraph:
+    """A node with the `getitem`s of its results as a graph of its own: what it reads are its inputs x0, x1, …"""
+    names: dict[str, str] = {}
+    for name in references(nodes[0]):
+        names.setdefault(name, f"x{len(names)}")
+    inputs = tuple(Value(name=inside, spec=graph.spec(name)) for name, inside in names.items())
+    first = renamed(nodes[0], names)
+    outputs = tuple(node.name for node in (nodes[1:] or nodes))
+    return OpGraph(dims=graph.dims, inputs=inputs, nodes=(first, *nodes[1:]), outputs=outputs)
+
+
+def renamed(node: Node, names: dict[str, str]) -> Node:
+    """The node with other names of what it reads."""
+
+    def operand(item: Operand) -> Operand:
+        if isinstance(item, list):
+            return [operand(one) for one in item]  # type: ignore[misc]
+        if isinstance(item, str) and item.startswith("%"):
+            return f"%{names.get(item[1:], item[1:])}"
+        return item
+
+    kwargs = {key: operand(item) for key, item in node.kwargs.items()}
+    return Node(
+        name=node.name, op=node.op, args=tuple(operand(item) for item in node.args), kwargs=kwargs, spec=node.spec
+    )
+
+
+def as_call(original: OpGraph, part: OpGraph, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> ResidualCall:
+    """The nodes of a part as the task's graph has them. Raises Unsupported where it has others.
+
+    `inputs` and `outputs` are the graph's names of the part's inputs and outputs.
+    """
+    known = {node.name: node for node in original.nodes}
+    if not all(node.name in known and known[node.name].op == node.op for node in part.nodes):
+        raise Unsupported("a call that is not the module's own")
+    specs = {name: value.spec for name, value in zip(inputs, part.inputs, strict=True)}
+    specs |= {name: part.spec(name) for name in outputs}
+    try:
+        return ResidualCall(nodes=tuple(known[node.name] for node in part.nodes), specs=specs)
+    except ValueError as error:
+        raise Unsupported(str(error)) from error
+
+
+def emit_residual(call: ResidualCall, part: OpGraph, prefix: str) -> Launch:
+    """The launch of a call, over the part's inputs and `out0`, `out1`, …"""
+    inside = [value.name for value in part.inputs] + [f"out{number}" for number in range(len(part.outputs))]
+    symbol = f"{prefix}{call.call.op.partition('.')[0]}"
+    return Launch(symbol=symbol, args=tuple(zip(call.specs, inside, strict=True)), call=call)

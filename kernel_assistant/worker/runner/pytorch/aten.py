@@ -1,0 +1,141 @@
+"""One node of a task's graph as a call of PyTorch's: the overload, and its operands as it wants them. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..plan import PlanError, evaluate
+
+DTYPES = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+    "b1": torch.bool,
+}
+#: Operators that write into memory that is given to them, at no cost, and the dimensions of their first operand.
+WRITES = {"mm": (2,), "bmm": (3,), "addmm": (2,), "matmul": (2, 3), "linear": (2,)}
+
+Values = dict[str, Any]
+
+
+class _Value:
+    """An operand that is a value of the graph."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Operator:
+    """Calls one node over the values before it. Raises PlanError where this PyTorch has no such operator."""
+
+    def __init__(self, node: dict[str, Any], dims: dict[str, int], device: str) -> None:
+        self.name: str = node["name"]
+        self._function: Callable[..., Any]
+        self._writer: Callable[..., Any] | None = None
+        self._keywords: dict[str, Any] = {}
+        if node["op"] == "getitem":
+            self._function = _pick
+            self._arguments = [_operand(item) for item in node["args"]]
+            return
+        function = _overload(node["op"])
+        self._function = function
+        arguments = function._schema.arguments
+        given = {argument.name: item for argument, item in zip(arguments, node["args"])}  # noqa: B905 - some may be left out
+        given |= node.get("kwargs", {})
+        known = {argument.name: argument for argument in arguments}
+        if len(node["args"]) > len(arguments) or not set(given) <= set(known):
+            raise PlanError(f"{node['op']} takes {', '.join(known)}")
+        values = {name: _converted(item, str(known[name].real_type), dims, node["op"]) for name, item in given.items()}
+        for argument in arguments:
+            if argument.name not in values and argument.name == "device":
+                values["device"] = torch.device(device)
+            elif argument.name not in values and argument.name.startswith("cudnn_enable"):
+                values[argument.name] = torch.backends.cudnn.enabled
+        positional = [argument.name for argument in arguments if not argument.kwarg_only]
+        count = next((at for at, name in enumerate(positional) if name not in values), len(positional))
+        self._arguments = [values.pop(name) for name in positional[:count]]
+        self._keywords = values
+        name, _, overload = node["op"].partition(".")
+        self._ranks: tuple[int, ...] = WRITES.get(name, ()) if not overload else ()
+        if self._ranks:
+            self._writer = getattr(torch.ops.aten, name).out
+
+    def __call__(self, values: Values) -> None:
+        """Adds the node's value to `values`."""
+        arguments = [_given(item, values) for item in self._arguments]
+        keywords = {name: _given(item, values) for name, item in self._keywords.items()}
+        values[self.name] = self._function(*arguments, **keywords)
+
+    def write(self, values: Values, out: torch.Tensor) -> bool:
+        """Like the call, into `out`; False, with nothing done, where the operator would only copy."""
+        arguments = [_given(item, values) for item in self._arguments]
+        if self._writer is None or not out.is_contiguous() or arguments[0].dim() not in self._ranks:
+            return False
+        self._writer(*arguments, **{name: _given(item, values) for name, item in self._keywords.items()}, out=out)
+        values[self.name] = out
+        return True
+
+
+def _pick(results: Any, position: int) -> Any:
+    return results[position]
+
+
+def _overload(op: str) -> Any:
+    packet, _, overload = op.partition(".")
+    try:
+        return getattr(getattr(torch.ops.aten, packet), overload or "default")
+    except AttributeError as error:
+        raise PlanError(f"PyTorch {torch.__version__} has no operator aten.{op}") from error
+
+
+def _operand(item: Any) -> Any:
+    return _Value(item[1:]) if isinstance(item, str) and item.startswith("%") else item
+
+
+def _given(item: Any, values: Values) -> Any:
+    if type(item) is _Value:
+        return values[item.name]
+    return [_given(one, values) for one in item] if type(item) is list else item
+
+
+def _converted(item: Any, kind: str, dims: dict[str, int], op: str) -> Any:
+    """An operand of the graph's text as what a schema's argument of type `kind` takes."""
+    if isinstance(item, list):
+        inside = kind.removeprefix("Optional[").partition("[")[2].rstrip("]")
+        return [_converted(one, inside, dims, op) for one in item]
+    if isinstance(item, str) and item.startswith("%"):
+        return _Value(item[1:])
+    plain = kind.removeprefix("Optional[").rstrip("]")
+    if plain == "bool":
+        return bool(item)
+    if not isinstance(item, str) or plain == "str":
+        return item
+    if plain in _NAMED:
+        found = DTYPES.get(item) or getattr(torch, item, None)
+        if isinstance(found, _NAMED[plain]):
+            return found
+    if plain == "Device":
+        return torch.device(item)
+    if plain in ("float", "number") and item in ("inf", "-inf", "nan"):
+        return float(item)
+    if plain in ("int", "SymInt", "float", "number"):
+        return evaluate(item, dims)
+    raise PlanError(f"{op}: {item!r} is no {plain}")
+
+
+_NAMED: dict[str, Any] = {
+    "ScalarType": torch.dtype,
+    "Layout": torch.layout,
+    "MemoryFormat": torch.memory_format,
+}

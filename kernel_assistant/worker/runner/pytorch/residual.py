@@ -1,0 +1,93 @@
+"""Residual calls of a plan: PyTorch's own operators over its buffers. Imported for plans that have some; needs torch.
+
+See docs/residual.md. A result for a kernel stays where PyTorch put it, and its address is what later launches get.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..plan import BoundResidualCall, BoundValue
+from .aten import DTYPES, Operator, Values
+
+#: What kernels may expect of a buffer's address.
+ALIGNMENT = 64
+
+#: One tensor for each buffer of a plan; None where no residual call needs one, or before it has been given.
+Tensors = list[Any]
+
+
+class ResidualCall:
+    """A bound call. `given` are buffers that have no memory of their own: the call's result takes their place."""
+
+    def __init__(self, launch: BoundResidualCall, device: str, given: frozenset[int]) -> None:
+        self.symbol, self.reads, self.results = launch.symbol, launch.reads, launch.results
+        self._given = given
+        self._operators = [Operator(node, launch.dims, device) for node in launch.nodes]
+        # The operator itself may write an output of the module where it is to be.
+        last, only = self._operators[-1], self.results[0]
+        self._writes = len(self.results) == 1 and only.buffer not in given and last.name == only.name
+
+    def run(self, tensors: Tensors, pointers: list[int]) -> None:
+        """Read operands from `tensors`; write results there, and their addresses into `pointers`."""
+        values: Values = {value.name: _laid(tensors[value.buffer], value) for value in self.reads}
+        storages = {tensor.untyped_storage().data_ptr() for tensor in values.values()}
+        *before, last = self._operators
+        for operator in before:
+            operator(values)
+        if self._writes and last.write(values, _laid(tensors[self.results[0].buffer], self.results[0])):
+            return
+        last(values)
+        for value in self.results:
+            found = values[value.name]
+            if value.buffer not in self._given:
+                _laid(tensors[value.buffer], value).copy_(found)
+                continue
+            if not _fits(found, value) or found.untyped_storage().data_ptr() in storages:
+                held = torch.empty_strided(value.shape, value.strides, dtype=found.dtype, device=found.device)
+                found = held.copy_(found)
+            tensors[value.buffer] = found
+            pointers[value.buffer] = found.data_ptr()
+
+
+def tensor_at(address: int, spec: dict[str, Any], sizes: tuple[Sequence[int], Sequence[int], int], device: str) -> Any:
+    """A tensor over memory that is there: `sizes` are shape, strides and bytes."""
+    shape, strides, size = sizes
+    dtype = DTYPES[spec["dtype"]]
+    if not size:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+    if device == "cpu":
+        flat = torch.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype=torch.uint8)
+    else:
+        flat = torch.as_tensor(_Interface(address, size), device=device)
+    return flat.view(dtype).as_strided(shape, strides)
+
+
+class _Interface:
+    """`__cuda_array_interface__` of a raw range."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__: dict[str, Any] = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+def _laid(tensor: torch.Tensor, value: BoundValue) -> torch.Tensor:
+    """The value as the graph has it, of a buffer that may be of another shape."""
+    if tensor.shape == value.shape and tensor.stride() == value.strides:
+        return tensor
+    return tensor.as_strided(value.shape, value.strides)
+
+
+def _fits(tensor: torch.Tensor, value: BoundValue) -> bool:
+    same = all(
+        size == 1 or one == other for size, one, other in zip(value.shape, tensor.stride(), value.strides, strict=True)
+    )
+    return same and not tensor.data_ptr() % ALIGNMENT and tensor.dtype is DTYPES[value.dtype]
