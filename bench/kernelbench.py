@@ -110,6 +110,7 @@ def problem(path: Path, arguments: argparse.Namespace, worker: Any, cache: Path)
     from kernel_assistant.agent.budget import Budget
     from kernel_assistant.agent.loop import run_episode
     from kernel_assistant.environment.session import open_environment
+    from kernel_assistant.events import CandidateEvaluated
     from kernel_assistant.policy.generator import GeneratorPolicy
     from kernel_assistant.source.build import build_task
     from kernel_assistant.targets.detect import detect
@@ -119,6 +120,7 @@ def problem(path: Path, arguments: argparse.Namespace, worker: Any, cache: Path)
         name, path = "ModelInAnotherType", _converted(path, arguments.precision, cache)
     task = build_task(f"{path}:{name}", target=arguments.target, numerics=arguments.numerics)
     cancel = threading.Event()
+    events: list[Any] = []
     policy = GeneratorPolicy()
     with open_environment(
         task,
@@ -133,9 +135,9 @@ def problem(path: Path, arguments: argparse.Namespace, worker: Any, cache: Path)
         if reason is not None:
             return {"outcome": "unsupported", "reason": reason}
         budget = Budget(seconds=arguments.budget)
-        trajectory = run_episode(environment, policy, budget, emit=lambda event: None, cancel=cancel)
+        trajectory = run_episode(environment, policy, budget, emit=events.append, cancel=cancel)
         baseline = environment.baseline(compiled=True)
-    return summary(trajectory, baseline)
+    return summary(trajectory, baseline, [event for event in events if isinstance(event, CandidateEvaluated)])
 
 
 def _converted(path: Path, precision: str, cache: Path) -> Path:
@@ -147,8 +149,8 @@ def _converted(path: Path, precision: str, cache: Path) -> Path:
     return target
 
 
-def summary(trajectory: Any, baseline: Any) -> dict[str, Any]:
-    """One row as plain data."""
+def summary(trajectory: Any, baseline: Any, judged: list[Any]) -> dict[str, Any]:
+    """One row as plain data. `judged` are all evaluations, those of the full tier included."""
     from kernel_assistant.records.evaluation import measurably_faster, measurably_slower
 
     evaluations = [evaluation for step in trajectory.steps for evaluation in step.evaluations]
@@ -163,7 +165,7 @@ def summary(trajectory: Any, baseline: Any) -> dict[str, Any]:
         "eager_ms": baseline.eager_ms,
         "compile_ms": baseline.compile_ms,
         "floor_ms": baseline.floor_ms,
-        "messages": sorted({evaluation.message for evaluation in evaluations if not evaluation.correct})[:5],
+        "messages": sorted({event.evaluation.message for event in judged if not event.evaluation.correct})[:5],
     }
     final = trajectory.final
     if final is None or final.timing is None or final.accuracy is None:

@@ -9,6 +9,9 @@ from kernel_assistant.generator.nest import Nest, build_nest
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import DTYPE_BYTES
 
+#: Each has its place in shared memory; a window over normalized values has one for each of its positions.
+MOST_REDUCTIONS = 12
+
 
 class Family(str, Enum):
     pointwise = "pointwise"
@@ -30,4 +33,7 @@ def checked_nest(graph: OpGraph, target: str) -> Nest:
             raise Unsupported(f"dtype {value.spec.dtype}")
     if not graph.outputs:
         raise Unsupported("no outputs")
-    return build_nest(graph)
+    nest = build_nest(graph)
+    if len(nest.reduces) > MOST_REDUCTIONS:
+        raise Unsupported(f"{len(nest.reduces)} reductions in one kernel")
+    return nest
