@@ -14,6 +14,7 @@ from typing import Any
 from kernel_assistant.environment.compile import CompileFailure, compiler_version
 from kernel_assistant.environment.diagnostics import compiler_diagnostics
 from kernel_assistant.environment.freeform_candidate import ModelCandidate
+from kernel_assistant.environment.headers import included
 from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.errors import Cancelled, MissingError
 from kernel_assistant.records import Diagnostic
@@ -26,6 +27,8 @@ from kernel_assistant.targets.base import DeviceFacts
 
 WORKER = Path(__file__).resolve().parent.parent / "worker"
 BOOT = str(WORKER / "freeform" / "boot.py")
+#: Folder, below a build's own, of the vetted headers that a candidate includes.
+HEADERS = "vetted"
 BUILD_SECONDS = 600.0
 WORKDIR_NVCC_FLAGS = ("-O3", "--use_fast_math", "-c")
 
@@ -64,6 +67,7 @@ class FreeformBuilder:
         identity = [
             candidate.text,
             candidate.sources,
+            _headers(candidate),
             self._versions,
             self.device.arch,
             compiler_version(self.compiler),
@@ -90,9 +94,7 @@ class FreeformBuilder:
             shutil.rmtree(partial, ignore_errors=True)
 
     def _write(self, candidate: ModelCandidate, folder: Path) -> None:
-        for name, text in candidate.sources.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
+        _write_sources(candidate, folder)
         units = sorted(name for name in candidate.sources if name.endswith((".cu", ".cpp")))
         (folder / "request.json").write_text(json.dumps({"text": candidate.text, "sources": units}), encoding="utf-8")
         os.chmod(folder, 0o755)
@@ -135,6 +137,7 @@ class FreeformBuilder:
             "PATH": ":".join([*folders, "/usr/local/bin", "/usr/bin", "/bin"]),
             "HOME": str(folder),
             "CXX": self.compiler,
+            "CPATH": str(folder / HEADERS),
             "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
             "MAX_JOBS": str(os.cpu_count() or 1),
         }
@@ -155,13 +158,11 @@ def compile_kernels(
     """Compile a workdir's `kernels/*.cu` with the workdir's flags. Needs nvcc (else MissingError) and no GPU."""
     nvcc = cuda.compiler()
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-kernels-") as folder:
-        for name, text in candidate.sources.items():
-            Path(folder, name).parent.mkdir(exist_ok=True)
-            Path(folder, name).write_text(text, encoding="utf-8")
+        _write_sources(candidate, Path(folder))
         os.chmod(folder, 0o755)
         for name in sorted(name for name in candidate.sources if name.endswith(".cu") and not _binds(candidate, name)):
             spec = SandboxSpec(
-                argv=(nvcc, *WORKDIR_NVCC_FLAGS, f"-arch={arch}", name, "-o", "kernel.o"),
+                argv=(nvcc, *WORKDIR_NVCC_FLAGS, f"-arch={arch}", f"-I{HEADERS}", name, "-o", "kernel.o"),
                 workspace=folder,
                 read_only=toolkit_paths(nvcc),
                 allow_fork=True,
@@ -175,6 +176,17 @@ def compile_kernels(
                     compiler_diagnostics((done.stdout + b"\n" + done.stderr).decode(errors="replace"))
                 )
     return None
+
+
+def _headers(candidate: ModelCandidate) -> dict[str, str]:
+    return included([candidate.text, *candidate.sources.values()])
+
+
+def _write_sources(candidate: ModelCandidate, folder: Path) -> None:
+    headers = {f"{HEADERS}/{name}": text for name, text in _headers(candidate).items()}
+    for name, text in {**headers, **candidate.sources}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _binds(candidate: ModelCandidate, name: str) -> bool:

@@ -13,7 +13,8 @@ from kernel_assistant.records import Candidate
 
 INCLUDE = Path(__file__).resolve().parent.parent / "skills" / "include"
 
-_DIRECTIVE = re.compile(r'^[ \t]*(?:#|%:)[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+#: Also behind quotation marks: the sources of free-form candidates are strings of a Python file.
+_DIRECTIVE = re.compile(r'(?:#|%:)[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 
 
 @cache

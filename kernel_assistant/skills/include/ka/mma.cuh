@@ -78,11 +78,13 @@ template <class T, layout L, int SIZE, int THREADS> struct operand_tile {
   }
 };
 
-// x becomes TF32, what that leaves goes to `low`; an infinity leaves nothing.
+// x becomes TF32, what that leaves goes to `low`. An infinity goes there as a whole: times the other operand's low part
+// it would be NaN. (Two infinities that meet give NaN.)
 KA_FN void split(uint32_t& x, uint32_t& low) {
   const float all = __uint_as_float(x), high = to_tf32(all);
-  x = __float_as_uint(high);
-  low = __float_as_uint(fabsf(high) == INFINITY ? 0.0f : to_tf32(all - high));
+  const bool infinite = fabsf(high) == INFINITY;
+  x = __float_as_uint(infinite ? 0.0f : high);
+  low = __float_as_uint(infinite ? high : to_tf32(all - high));
 }
 
 // Blocks of BM·BN results, warps of WM·WN.

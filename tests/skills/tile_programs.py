@@ -1,0 +1,205 @@
+"""Kernels of scans, tiles and windows: scan, transpose, window, mma."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from tests.skills.program import BOUND, CTYPE, Program, kernel, launch, plan
+
+#: Shared memory of a product of 128 by 128 results: four stages of two operands.
+STAGE = {"rows_of_k": 10240, "columns_of_k": 8704}
+
+
+def running(dtype: str) -> Program:
+    name, kind = f"running_sum_{dtype}", "256, 4, 4, ka::add" if dtype == "f32" else "128, 8, 2, ka::add"
+    block = 256 if dtype == "f32" else 128
+    body = f"""  const int64_t r = blockIdx.x * a.c;
+  ka::scan_row<{kind}>(a.c, [](float x) {{ return 2.0f * x; }}, a.out0 + r, a.x0 + r);"""
+    return Program(
+        header="scan",
+        source=kernel(name, body, block),
+        plan=plan({"x0": "B C"}, "B C", [launch(name, "x0 out0 c=C", "B", block)], dtype, dims="B C"),
+        exact=lambda x: torch.cumsum(2 * x, -1),
+        sizes=({"B": 3, "C": 65537}, {"B": 4, "C": 4096}, {"B": 2, "C": 7}),
+        large={"B": 32768, "C": 8192},
+        bound=BOUND[dtype],
+        shift=0.5,
+    )
+
+
+def products_before() -> Program:
+    body = """  const int64_t r = blockIdx.x * a.c;
+  ka::scan_row<128, 4, 2, ka::times, true>(a.c, [](float x) { return 1.0f + 0.001f * x; }, a.out0 + r, a.x0 + r);"""
+    return Program(
+        header="scan",
+        source=kernel("products_before", body, 128),
+        plan=plan({"x0": "B C"}, "B C", [launch("products_before", "x0 out0 c=C", "B", 128)], dims="B C"),
+        exact=lambda x: torch.cat([torch.ones_like(x[:, :1]), torch.cumprod(1 + 0.001 * x, -1)[:, :-1]], -1),
+        sizes=({"B": 3, "C": 9001}, {"B": 2, "C": 3}),
+        large={"B": 32768, "C": 8192},
+        bound=1e-5,
+    )
+
+
+def chunked() -> Program:
+    source = kernel(
+        "chunk_totals",
+        """  const int64_t r = blockIdx.y;
+  ka::chunk_total<256, 4, ka::add>(a.c, blockIdx.x, a.parts, [](float x) { return x; }, a.totals + r * a.parts,
+                                   a.x0 + r * a.c);""",
+    ) + kernel(
+        "chunk_scan",
+        """  const int64_t r = blockIdx.y;
+  ka::scan_chunk<256, 4, 4, ka::add>(a.c, blockIdx.x, a.parts, a.totals + r * a.parts, [](float x) { return x; },
+                                     a.out0 + r * a.c, a.x0 + r * a.c);""",
+    )
+    parts = "min(528,cdiv(C,4096))"
+    return Program(
+        header="scan",
+        source=source,
+        plan=plan(
+            {"x0": "B C"},
+            "B C",
+            [
+                launch("chunk_totals", f"x0 totals c=C parts={parts}", parts, rows="B"),
+                launch("chunk_scan", f"x0 totals out0 c=C parts={parts}", parts, rows="B"),
+            ],
+            scratch={"totals": f"B {parts}"},
+            dims="B C",
+        ),
+        exact=lambda x: torch.cumsum(x, -1),
+        sizes=({"B": 2, "C": 100003}, {"B": 1, "C": 5}, {"B": 3, "C": 16384}),
+        large={"B": 1, "C": 1 << 27},
+        bound=BOUND["f32"],
+        shift=0.5,
+    )
+
+
+def turned(dtype: str) -> Program:
+    name, tile = f"turned_{dtype}", 32 if dtype == "f32" else 64
+    body = "  ka::transpose<256>(a.r, a.c, [](float x) { return 2.0f * x; }, a.out0, a.x0);"
+    return Program(
+        header="transpose",
+        source=kernel(name, body),
+        plan=plan(
+            {"x0": "B R C"},
+            "B C R",
+            [launch(name, "x0 out0 r=R c=C", f"B * cdiv(R, {tile}) * cdiv(C, {tile})")],
+            dtype,
+            dims="B R C",
+        ),
+        exact=lambda x: 2 * x.transpose(1, 2),
+        sizes=({"B": 3, "R": 67, "C": 131}, {"B": 1, "R": 1, "C": 5}, {"B": 2, "R": 64, "C": 96}),
+        large={"B": 16, "R": 4096, "C": 4096},
+        bound=BOUND[dtype],
+    )
+
+
+def pool_2d() -> Program:
+    body = """  const ka::shape s = ka::shape2d(a.h, a.w, a.oh, a.ow, 1, 1);
+  ka::pool2d<3, 2>::run<2, ka::most>(a.p, s, [](float x) { return 0.5f * x; }, [](float m, int) { return m; },
+                                         a.out0, a.x0);"""
+    return Program(
+        header="window",
+        source=kernel("pool_2d", body),
+        plan=plan(
+            {"x0": "P H W"},
+            "P (H-1)//2+1 (W-1)//2+1",
+            [
+                launch(
+                    "pool_2d",
+                    "x0 out0 p=P h=H w=W oh=(H-1)//2+1 ow=(W-1)//2+1",
+                    "cdiv(P * cdiv((H-1)//2+1, 2) * ((W-1)//2+1), 256)",
+                )
+            ],
+            dims="P H W",
+        ),
+        exact=lambda x: F.max_pool2d(0.5 * x, 3, 2, 1),
+        sizes=({"P": 5, "H": 35, "W": 37}, {"P": 2, "H": 1, "W": 1}, {"P": 3, "H": 64, "W": 16}),
+        large={"P": 4096, "H": 256, "W": 256},
+        bound=BOUND["f32"],
+    )
+
+
+def pool_1d() -> Program:
+    body = """  const ka::shape s = ka::shape1d(a.w, a.ow, 2);
+  ka::pool1d<3, 1, 2>::run<1, ka::most>(a.p, s, [](float x) { return x; }, [](float m, int) { return m; },
+                                            a.out0, a.x0);"""
+    return Program(
+        header="window",
+        source=kernel("pool_1d", body),
+        plan=plan({"x0": "P W"}, "P W", [launch("pool_1d", "x0 out0 p=P w=W ow=W", "cdiv(P * W, 256)")], dims="P W"),
+        exact=lambda x: F.max_pool1d(F.pad(x, (2, 2), value=-1e9), 3, 1, 0, 2),
+        sizes=({"P": 5, "W": 301}, {"P": 2, "W": 2}),
+        large={"P": 16384, "W": 16384},
+        bound=BOUND["f32"],
+    )
+
+
+def pool_3d() -> Program:
+    body = """  const ka::shape s = {(int)a.d, (int)a.h, (int)a.w, (int)a.od, (int)a.oh, (int)a.ow, 1, 1, 1};
+  ka::pool3d<3, 2>::run<2, ka::add>(a.p, s, [](float x) { return x; }, [](float m, int n) { return m / n; },
+                                        a.out0, a.x0);"""
+    half = {axis: f"({axis.upper()}-1)//2+1" for axis in "dhw"}
+    return Program(
+        header="window",
+        source=kernel("pool_3d", body),
+        plan=plan(
+            {"x0": "P D H W"},
+            f"P {half['d']} {half['h']} {half['w']}",
+            [
+                launch(
+                    "pool_3d",
+                    f"x0 out0 p=P d=D h=H w=W od={half['d']} oh={half['h']} ow={half['w']}",
+                    f"cdiv(P * ({half['d']}) * cdiv({half['h']}, 2) * ({half['w']}), 256)",
+                )
+            ],
+            dims="P D H W",
+        ),
+        exact=lambda x: F.avg_pool3d(x, 3, 2, 1, count_include_pad=False),
+        sizes=({"P": 3, "D": 5, "H": 9, "W": 11}, {"P": 1, "D": 3, "H": 4, "W": 6}),
+        large={"P": 512, "D": 64, "H": 64, "W": 64},
+        bound=BOUND["f32"],
+    )
+
+
+def product(dtype: str, precision: str, left: str, right: str) -> Program:
+    short = {"rows_of_k": "r", "columns_of_k": "c"}
+    name = f"product_{dtype}_{precision}_{short[left]}{short[right]}"
+    kind = f"ka::product<{CTYPE[dtype]}, ka::{precision}, ka::{left}, ka::{right}>"
+    body = f"""  {kind}::run(a.x0, a.x1, a.m, a.n, a.k, a.out0,
+      [&](float v, int, int n) {{ return ka_relu(v + ka_get(a.p0[n])); }});"""
+
+    def exact(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.relu((x if left == "rows_of_k" else x.T) @ (y.T if right == "rows_of_k" else y) + b)
+
+    bounds = {"f32 accurate": 2e-6, "f32 fast": 2e-3}
+    return Program(
+        header="mma",
+        source=kernel(name, body),
+        plan=plan(
+            {
+                "x0": "M K" if left == "rows_of_k" else "K M",
+                "x1": "N K" if right == "rows_of_k" else "K N",
+                "p0": "N",
+            },
+            "M N",
+            [
+                launch(
+                    name,
+                    "x0 x1 p0 out0 m=M n=N k=K",
+                    "cdiv(M, 128) * cdiv(N, 128)",
+                    shared=str(4 * (STAGE[left] + STAGE[right])),
+                )
+            ],
+            dtype,
+            dims="M N K",
+        ),
+        exact=exact,
+        sizes=({"M": 200, "N": 264, "K": 136}, {"M": 133, "N": 77, "K": 301}, {"M": 1, "N": 3, "K": 5}),
+        large={"M": 8192, "N": 8192, "K": 4096},
+        bound=bounds.get(f"{dtype} {precision}", BOUND[dtype]),
+        flops=lambda dims: 2.0 * dims["M"] * dims["N"] * dims["K"],
+        rate="tf32" if dtype == "f32" else "half",
+    )
