@@ -29,7 +29,8 @@ def modules_outside_the_worker() -> dict[str, list[str]]:
     for package, folder in PACKAGES.items():
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
-            if parts[0] in ("worker", "skills") or parts[-1] == "__main__":
+            # serving/convert is a program of its own, started for what needs numpy.
+            if parts[0] in ("worker", "skills") or parts[:2] == ("serving", "convert") or parts[-1] == "__main__":
                 continue
             name = ".".join((package, *parts)).removesuffix(".__init__")
             layers.setdefault(".".join(name.split(".")[:2]), []).append(name)
