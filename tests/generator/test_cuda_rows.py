@@ -97,7 +97,7 @@ def test_teams_come_first_where_rows_are_large() -> None:
     forms = [schedule.form for schedule in initial(graph, "cuda", H200)]
     assert forms[1] == "rows/team"
     teams = [schedule for schedule in initial(graph, "cuda", H200) if schedule.form == "rows/team"]
-    assert all(66 <= schedule["parts"] <= 4 * 132 for schedule in teams)
+    assert all(32 <= schedule["parts"] <= 4 * 132 for schedule in teams)
     assert all(schedule in neighbours(graph, teams[0], H200) for schedule in [teams[0].having(stage=0)])
 
 

@@ -50,6 +50,8 @@ KA_FN float ka_sqrt(float x) { return __builtin_sqrtf(x); }
 KA_FN double ka_sqrt(double x) { return __builtin_sqrt(x); }
 KA_FN float ka_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 KA_FN double ka_rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
+KA_FN float ka_reciprocal(float x) { return 1.0f / x; }
+KA_FN double ka_reciprocal(double x) { return 1.0 / x; }
 KA_FN float ka_floor(float x) { return __builtin_floorf(x); }
 KA_FN double ka_floor(double x) { return __builtin_floor(x); }
 KA_FN float ka_ceil(float x) { return __builtin_ceilf(x); }

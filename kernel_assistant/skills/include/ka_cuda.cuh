@@ -1,5 +1,6 @@
 // CUDA side: vector loads and stores, row access with tails, reductions over warps, blocks and clusters, block scans.
-// Functions of float are the accurate ones of the CUDA library (no fast-math intrinsics).
+// Functions of float are the accurate ones of the CUDA library; ka_reciprocal alone is an approximation, to one unit in
+// the last place (PTX manual, rcp).
 #pragma once
 #include <stdint.h>
 
@@ -50,6 +51,8 @@ KA_LIBRARY(acos, acosf, acos) KA_LIBRARY(atan, atanf, atan) KA_LIBRARY(sinh, sin
 KA_LIBRARY(tanh, tanhf, tanh) KA_LIBRARY(erf, erff, erf) KA_LIBRARY(erfc, erfcf, erfc) KA_LIBRARY(sqrt, sqrtf, sqrt)
 KA_LIBRARY(rsqrt, rsqrtf, rsqrt) KA_LIBRARY(abs, fabsf, fabs) KA_LIBRARY(floor, floorf, floor)
 KA_LIBRARY(ceil, ceilf, ceil) KA_LIBRARY(round, rintf, rint) KA_LIBRARY(trunc, truncf, trunc)
+KA_FN float ka_reciprocal(float x) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+KA_FN double ka_reciprocal(double x) { return 1.0 / x; }
 KA_FN float ka_pow(float x, float y) { return powf(x, y); }
 KA_FN double ka_pow(double x, double y) { return pow(x, y); }
 KA_FN float ka_fmod(float x, float y) { return fmodf(x, y); }
