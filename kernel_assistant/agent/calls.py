@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -23,12 +23,13 @@ _PLAN = re.compile(r"^plan:[ \t]*(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Call:
-    """`arguments` is JSON text. A call with a `problem` is not done."""
+    """`arguments` is JSON text. A call with a `problem` is not done; an `answerable` one can be answered by its id."""
 
     id: str
     name: str
     arguments: str
     problem: str = ""
+    answerable: bool = True
 
 
 def with_calls(reply: Message) -> Message:
@@ -44,7 +45,10 @@ def with_calls(reply: Message) -> Message:
 
 def calls_of(reply: Message, known: Collection[str]) -> list[Call]:
     """The calls of a reply, in order; at most 16 are done."""
-    calls = [Call(call.id, call.name, call.arguments) for call in reply.tool_calls] or _hermes_calls(reply.content)
+    calls = [Call(call.id, call.name, call.arguments) for call in reply.tool_calls]
+    if not calls:
+        # Left in the text because one of them cannot be read: none can be answered by its id.
+        calls = [replace(call, answerable=False) for call in _hermes_calls(reply.content)]
     return [_checked(call, place, known) for place, call in enumerate(calls)]
 
 
@@ -68,9 +72,9 @@ def _hermes_call(identity: str, body: str) -> Call:
     try:
         call = json.loads(body)
     except ValueError as error:
-        return Call(identity, "", "{}", f"the tool call is not JSON: {error}")
+        return Call(identity, "", "{}", f"the tool call is not JSON: {error}", answerable=False)
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return Call(identity, "", "{}", 'a tool call is an object with "name" and "arguments"')
+        return Call(identity, "", "{}", 'a tool call is an object with "name" and "arguments"', answerable=False)
     return Call(identity, call["name"], json.dumps(call.get("arguments", {}), ensure_ascii=False))
 
 
@@ -80,4 +84,4 @@ def _checked(call: Call, place: int, known: Collection[str]) -> Call:
         problem = f"there is no tool {call.name!r}; there are: {', '.join(known)}"
     if not problem and place >= MOST_CALLS:
         problem = f"not done: at most {MOST_CALLS} calls in one reply"
-    return Call(call.id, call.name, call.arguments, problem)
+    return replace(call, problem=problem)

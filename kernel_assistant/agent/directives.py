@@ -14,19 +14,23 @@ sizes are the graph's. `set` lines become C++ constants in place, so that lines 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kernel_assistant.generator.emit import INCLUDE, header
 from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph, Plan
 from kernel_assistant.worker.runner.plan import PlanError, evaluate
 
 ORIGIN = "model"
 UNITS = {"cpu": (".cpp",), "cuda": (".cu",)}
 HEADERS = {"cpu": (".h",), "cuda": (".cuh", ".h")}
-_DIRECTIVE = re.compile(r"^\s*//\s*(launch|prepare|library|scratch|packed|set)\s*:\s*(.*?)\s*$")
-_CALL = re.compile(r"^([\w.]+)\s*\((.*)\)\s*(.*)$")
+#: The constants in front are those that `candidate_from` wrote: its sources are a workspace again.
+_DIRECTIVE = re.compile(
+    r"^\s*(?:constexpr int [^;]*;\s*)?//\s*(launch|prepare|library|scratch|packed|set)\s*:\s*(.*?)\s*$"
+)
+_CALL = re.compile(r"^([\w.]+)\s*\(")
 _BUFFER = re.compile(r"^(\w+)\s+(\w+)\s*\[(.*)\]$")
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"/]+)"', re.MULTILINE)
+#: To the compiler, and to us, the next line is the first.
+_FIRST = "#line 1"
 _GEOMETRY = ("grid", "block", "shared")
 
 
@@ -61,7 +65,7 @@ def candidate_from(files: dict[str, str], graph: OpGraph, target: str) -> Candid
     try:
         plan = _plan(read, graph, target)
         sources = {name: _with_constants(text) if name in units else text for name, text in own.items()}
-        return Candidate(plan=plan, sources=_with_headers(sources), origin=ORIGIN)
+        return Candidate(plan=plan, sources=sources, origin=ORIGIN)
     except ValueError as error:
         raise DirectiveError(str(error), units[0]) from error
 
@@ -76,21 +80,21 @@ def read_constants(text: str) -> dict[str, int]:
 
 
 def with_constants(source: str, changes: dict[str, int]) -> str:
-    """The source with its first `set` line changed, or with one put in front."""
+    """The source with its first `set` line changed, or with one put in front; the lines keep their numbers."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
         found = _DIRECTIVE.match(line)
         if found and found[1] == "set":
             lines[number] = constants_line({**read_constants(found[2]), **changes})
             return "\n".join(lines)
-    return "\n".join([constants_line(changes), *lines])
+    return "\n".join([constants_line(changes), _FIRST, *lines])
 
 
 def _read(files: dict[str, str], units: list[str], graph: OpGraph, target: str) -> _Read:
     lines = [
         (name, number, found[1], found[2])
         for name in units
-        for number, line in enumerate(files[name].split("\n"), 1)
+        for number, line in _numbered(files[name])
         if (found := _DIRECTIVE.match(line))
     ]
     read = _Read()
@@ -103,6 +107,13 @@ def _read(files: dict[str, str], units: list[str], graph: OpGraph, target: str) 
                 except (ValueError, PlanError) as error:
                     raise DirectiveError(str(error), name, number) from error
     return read
+
+
+def _numbered(text: str) -> Iterator[tuple[int, str]]:
+    number = 0
+    for line in text.split("\n"):
+        number = 0 if line == _FIRST else number + 1
+        yield number, line
 
 
 def _add(read: _Read, kind: str, text: str, graph: OpGraph, target: str) -> None:
@@ -124,12 +135,10 @@ def _buffer(text: str, read: _Read, graph: OpGraph) -> BufferSpec:
 
 
 def _launch(text: str, library: bool, read: _Read, graph: OpGraph, target: str) -> Launch:
-    found = _CALL.match(text)
-    if found is None:
-        raise ValueError(f"{text!r}: want SYMBOL(FIELD=VALUE, …) and then grid=, block=, shared=")
-    symbol, arguments, rest = found.groups()
+    symbol, arguments, rest = _call(text)
     args = tuple(_argument(one, read, graph) for one in _split(arguments))
-    settings = dict(re.findall(r"(\w+)=(\S+)", rest))
+    pairs = [word.partition("=") for word in re.split(r"\s+(?=\w+=)", rest.strip()) if word]
+    settings = {name: value.strip() for name, _, value in pairs}
     if library:
         label = symbol.replace(".", "_") + f"_{len(read.launches)}"
         return Launch(symbol=label, args=args, library=symbol, settings=tuple(settings.items()))
@@ -145,6 +154,17 @@ def _launch(text: str, library: bool, read: _Read, graph: OpGraph, target: str) 
         block=_three(settings.get("block", "1"), read, graph),
         shared=_expression(settings.get("shared", "0"), read, graph),
     )
+
+
+def _call(text: str) -> tuple[str, str, str]:
+    """Symbol, what its brackets hold, and the rest."""
+    found = _CALL.match(text)
+    depth = 0
+    for place in range(found.end() - 1 if found else len(text), len(text)):
+        depth += (text[place] == "(") - (text[place] == ")")
+        if found and depth == 0:
+            return found[1], text[found.end() : place], text[place + 1 :]
+    raise ValueError(f"{text!r}: want SYMBOL(FIELD=VALUE, …) and then grid=, block=, shared=")
 
 
 def _argument(text: str, read: _Read, graph: OpGraph) -> tuple[str, str]:
@@ -228,16 +248,5 @@ def _constant(line: str) -> str:
     pairs = read_constants(found[2]) if found and found[1] == "set" else {}
     if not pairs:
         return line
-    return "constexpr int " + ", ".join(f"{name} = {value}" for name, value in pairs.items()) + f";  {line.strip()}"
-
-
-def _with_headers(sources: dict[str, str]) -> dict[str, str]:
-    """With what they include from `skills/include`, and what that includes."""
-    found = dict(sources)
-    waiting = list(sources.values())
-    while waiting:
-        for name in _INCLUDE.findall(waiting.pop()):
-            if name not in found and (INCLUDE / name).is_file():
-                found[name] = header(name)
-                waiting.append(found[name])
-    return found
+    constants = ", ".join(f"{name} = {value}" for name, value in pairs.items())
+    return f"constexpr int {constants};  {line[line.index('//') :].rstrip()}"

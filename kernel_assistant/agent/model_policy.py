@@ -1,0 +1,192 @@
+"""ModelPolicy: a conversation with a language model as a policy of the loop.
+
+A step lasts from one evaluation to the next; every other tool call happens inside it. Hence `_play` is a generator that
+yields a `Move` where it wants something evaluated, and finds the result in the next view.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+
+from kernel_assistant.agent.calls import Call
+from kernel_assistant.agent.conversation import Conversation, Room
+from kernel_assistant.agent.directives import DirectiveError, candidate_from
+from kernel_assistant.agent.profiles import Profile
+from kernel_assistant.agent.stops import Stop
+from kernel_assistant.agent.tools import ALL, ToolError, World
+from kernel_assistant.agent.tools.task import EvaluateArguments, FinishArguments
+from kernel_assistant.agent.tried import Tried
+from kernel_assistant.agent.workspace import PathRefused
+from kernel_assistant.errors import Cancelled
+from kernel_assistant.events import AnyEvent, Progress
+from kernel_assistant.policy.base import EpisodeView, Move
+from kernel_assistant.policy.client import ModelClient, PolicyError, Request
+from kernel_assistant.records import Candidate, Evaluation, OpGraph, StopReason, Tier
+from kernel_assistant.records.transcript import Message, Transcript
+
+#: Replies in a row that ask for nothing.
+MOST_IDLE = 3
+#: The share of the room that is used after an endpoint said that a prompt is too long for it.
+TIGHTER = 0.6
+#: Of a reply, what is kept with the step. Characters.
+MOST_SAID = 2000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one conversation. `turns` are replies, `tokens` all that were generated, `reply` those of one reply."""
+
+    turns: int = 200
+    tokens: int = 1_000_000
+    reply: int = 8192
+
+
+class ModelPolicy:
+    """Plays until the model finishes or a limit is met. `steering` holds what the user says while it runs."""
+
+    name = "model"
+
+    def __init__(
+        self,
+        client: ModelClient,
+        profile: Profile,
+        world: World,
+        limits: Limits,
+        emit: Callable[[AnyEvent], None],
+        steering: queue.SimpleQueue[str] | None = None,
+    ) -> None:
+        self._client, self._profile, self._world, self._limits = client, profile, world, limits
+        self._emit, self._steering = emit, steering or queue.SimpleQueue()
+        self._room = Room(client.context_tokens, min(limits.reply, client.context_tokens // 4))
+        self._talk = Conversation(self._room, profile.schemas, compacts=profile.compacts)
+        self._view: EpisodeView
+        self._deadline = 0.0
+        self._generated = self._idle = 0
+        self._game = self._play()
+
+    def supports(self, graph: OpGraph, target: str) -> str | None:
+        """A model may try anything."""
+        return None
+
+    def step(self, view: EpisodeView) -> Move:
+        """Talk until something is to be evaluated. Raises Stop, Cancelled and PolicyError."""
+        self._view, self._deadline = view, time.monotonic() + view.remaining
+        return next(self._game)
+
+    def transcript(self, ending: str = "") -> Transcript:
+        """All that was said so far."""
+        return Transcript(
+            model=self._client.name,
+            profile=self._profile.name,
+            messages=tuple(self._talk.messages),
+            tools=self._profile.schemas,
+            ending=ending,
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _play(self) -> Iterator[Move]:
+        for message in self._profile.opening(self._view):
+            self._talk.add(message)
+        while True:
+            self._listen()
+            reply, calls = self._profile.read(self._ask())
+            self._talk.add_reply(reply)
+            self._generated += reply.usage.completion_tokens
+            self._check_idle(reply, calls)
+            for call in calls:
+                self._emit(Progress(phase="search", message=f"model, turn {self._talk.turn - 1}: {call.name or '?'}"))
+                observation = yield from self._done(call, reply)
+                self._talk.add(self._profile.observation(call, observation))
+
+    def _listen(self) -> None:
+        while not self._steering.empty():
+            self._talk.add(Message(role="user", content=self._steering.get()))
+
+    def _ask(self) -> Message:
+        """The next reply. A prompt that the server calls too long is compacted further, once."""
+        self._check_limits()
+        try:
+            return self._complete()
+        except PolicyError as error:
+            if error.kind != "context" or not self._profile.compacts or not self._talk.fits(TIGHTER):
+                raise
+            return self._complete()
+
+    def _complete(self) -> Message:
+        request = Request(self._talk.prompt(), self._profile.schemas, self._room.reply)
+        try:
+            return self._client.complete(request, self._is_over)
+        except Cancelled:
+            if self._world.cancel.is_set():
+                raise
+            raise Stop(StopReason.wall_time) from None
+
+    def _is_over(self) -> bool:
+        return self._world.cancel.is_set() or time.monotonic() > self._deadline
+
+    def _check_limits(self) -> None:
+        if self._world.cancel.is_set():
+            raise Cancelled("cancelled")
+        if time.monotonic() > self._deadline:
+            raise Stop(StopReason.wall_time)
+        if self._talk.turn > self._limits.turns:
+            raise Stop(StopReason.turns)
+        if self._generated >= self._limits.tokens or not self._talk.fits():
+            raise Stop(StopReason.tokens)
+
+    def _check_idle(self, reply: Message, calls: list[Call]) -> None:
+        """A reply that asks for nothing is answered with a nudge; several in a row are the end."""
+        self._idle = 0 if calls else self._idle + 1
+        if self._idle == MOST_IDLE:
+            raise Stop(StopReason.no_progress)
+        if not calls:
+            cut = " The reply was cut off: it was too long." if reply.finish_reason == "length" else ""
+            self._talk.add(Message(role="user", content=self._profile.nudge + cut))
+
+    def _done(self, call: Call, reply: Message) -> Generator[Move, None, str]:
+        """Do what is called; the observation. Whatever is wrong with the call is one."""
+        if call.problem:
+            return call.problem
+        tool = ALL[call.name]
+        try:
+            arguments = tool.read(call.arguments)
+            if isinstance(arguments, EvaluateArguments):
+                return (yield from self._evaluated(reply, Tier(arguments.tier)))
+            if isinstance(arguments, FinishArguments):
+                yield Move(message=arguments.summary, finished=True)
+            return tool.run(arguments, self._world) if tool.run is not None else ""
+        except (ToolError, PathRefused) as error:
+            return f"error: {error}"
+
+    def _evaluated(self, reply: Message, tier: Tier) -> Generator[Move, None, str]:
+        try:
+            candidate = self._candidate()
+        except DirectiveError as error:
+            return self._profile.plan_error(error)
+        best_ms = Tried(self._view.steps).best_ms
+        yield Move(message=reply.content[:MOST_SAID], candidates=(candidate,), tier=tier)
+        evaluation = self._latest(candidate)
+        return self._profile.report(evaluation, self._view.baseline, candidate.sources, best_ms)
+
+    def _candidate(self) -> Candidate:
+        """What lies at the top of the workspace."""
+        workspace = self._world.workspace
+        names = [entry.path for entry in workspace.files() if "/" not in entry.path]
+        wanted = [name for name in names if name.endswith((".cpp", ".cu", ".cuh", ".h"))]
+        files = {name: workspace.read(name) for name in wanted}
+        return candidate_from(files, self._view.graph, self._view.target)
+
+    def _latest(self, candidate: Candidate) -> Evaluation:
+        """The newest evaluation of a candidate; there is one, of this step or of an earlier one."""
+        key = candidate.hash()
+        return next(
+            evaluation
+            for step in reversed(self._view.steps)
+            for evaluation in step.evaluations
+            if evaluation.candidate == key
+        )

@@ -1,0 +1,112 @@
+"""How a model is talked to: with everything (full), or in as few tokens as it takes (compact)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kernel_assistant.agent.calls import Call, calls_of, code_of, plan_of, with_calls
+from kernel_assistant.agent.directives import UNITS, DirectiveError, read_constants, with_constants
+from kernel_assistant.agent.guidance import Guidance
+from kernel_assistant.agent.prompts import compact_system, compact_task, full_system, full_task
+from kernel_assistant.agent.report import compact, report
+from kernel_assistant.agent.tools import ALL
+from kernel_assistant.agent.workspace import PathRefused, Workspace
+from kernel_assistant.policy.base import EpisodeView
+from kernel_assistant.records import Baseline, Evaluation, KernelTask
+from kernel_assistant.records.transcript import Message
+
+PROFILES = ("full", "compact")
+MAX_COMPACT = 240  # characters of an observation, 80 tokens at three a token
+
+
+class Profile(Protocol):
+    """`schemas` go to the server; `compacts` says whether old messages may be sent in short; `nudge` is what a model
+    hears that asked for nothing."""
+
+    name: str
+    schemas: tuple[dict[str, Any], ...]
+    compacts: bool
+    nudge: str
+
+    def opening(self, view: EpisodeView) -> tuple[Message, ...]:
+        """The messages that a conversation begins with."""
+
+    def read(self, reply: Message) -> tuple[Message, list[Call]]:
+        """The reply as it is kept, and what it asks for."""
+
+    def observation(self, call: Call, text: str) -> Message: ...
+
+    def report(self, evaluation: Evaluation, baseline: Baseline, sources: dict[str, str], best_ms: float) -> str: ...
+
+    def plan_error(self, error: DirectiveError) -> str: ...
+
+
+class FullProfile:
+    """Tools with schemas, the whole module, long reports."""
+
+    name, compacts = "full", True
+    nudge = "Nothing was called. Call a tool; finish ends the work."
+
+    def __init__(self, task: KernelTask, guidance: Guidance) -> None:
+        self._task, self._guidance = task, guidance
+        self._tools = guidance.allowed(tuple(ALL))
+        self.schemas = tuple(ALL[name].schema for name in self._tools)
+
+    def opening(self, view: EpisodeView) -> tuple[Message, ...]:
+        system = full_system(view.target, self._guidance.text)
+        return Message(role="system", content=system), Message(role="user", content=full_task(self._task, view))
+
+    def read(self, reply: Message) -> tuple[Message, list[Call]]:
+        kept = with_calls(reply)
+        return kept, calls_of(kept, self._tools)
+
+    def observation(self, call: Call, text: str) -> Message:
+        """A call that could not be read has nothing that a tool message could answer."""
+        if call.answerable:
+            return Message(role="tool", content=text, tool_call_id=call.id)
+        return Message(role="user", content=text)
+
+    def report(self, evaluation: Evaluation, baseline: Baseline, sources: dict[str, str], best_ms: float) -> str:
+        return report(evaluation, baseline, sources, best_ms)
+
+    def plan_error(self, error: DirectiveError) -> str:
+        place = f"{error.file}:{error.line}: " if error.line else ""
+        return f"the plan cannot be read: {place}{error}"
+
+
+class CompactProfile:
+    """A fence of code or a `plan:` line is a candidate, evaluated at once; nothing that was said changes."""
+
+    name, compacts = "compact", False
+    nudge = "no code"
+    schemas: tuple[dict[str, Any], ...] = ()
+
+    def __init__(self, workspace: Workspace, target: str) -> None:
+        self._workspace, self._target = workspace, target
+        self._file = "kernel" + UNITS[target][0]
+
+    def opening(self, view: EpisodeView) -> tuple[Message, ...]:
+        system = Message(role="system", content=compact_system(view.target))
+        return system, Message(role="user", content=compact_task(view))
+
+    def read(self, reply: Message) -> tuple[Message, list[Call]]:
+        """At most one call: what a fence or a plan line says, else the first that is called."""
+        code, plan = code_of(reply.content), plan_of(reply.content)
+        calls = calls_of(reply, ("evaluate", "finish"))
+        if code is None and plan is None:
+            return reply, calls[:1]
+        try:
+            source = self._workspace.read(self._file) if code is None else code
+            self._workspace.write(self._file, with_constants(source, read_constants(plan)) if plan else source)
+        except PathRefused as error:
+            return reply, [Call("evaluate", "evaluate", "{}", problem=f"plan {error}"[:MAX_COMPACT])]
+        return reply, [Call("evaluate", "evaluate", "{}")]
+
+    def observation(self, call: Call, text: str) -> Message:
+        return Message(role="tool", content=text[:MAX_COMPACT], tool_call_id=call.id)
+
+    def report(self, evaluation: Evaluation, baseline: Baseline, sources: dict[str, str], best_ms: float) -> str:
+        return compact(evaluation, baseline)
+
+    def plan_error(self, error: DirectiveError) -> str:
+        return f"plan L{error.line} {error}" if error.line else f"plan {error}"

@@ -1,0 +1,108 @@
+"""What a model is told at the start, for both profiles. Pure but for reading SKILL.md."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from kernel_assistant.agent.directives import UNITS, output_names
+from kernel_assistant.policy.base import EpisodeView
+from kernel_assistant.records import KernelTask, OpGraph
+
+SKILL = Path(__file__).resolve().parent.parent / "skills" / "SKILL.md"
+LANGUAGE = {"cuda": "CUDA kernels", "cpu": "C++ kernels (OpenMP and SIMD; one thread pool, no threads of their own)"}
+SIGNATURE = {
+    "cuda": 'extern "C" __global__ void norm(const __grid_constant__ norm_args a)   // a.x, a.out, a.rows',
+    "cpu": 'extern "C" void norm(const norm_args* a)   // a->x, a->out, a->rows',
+}
+GEOMETRY = {"cuda": " grid=B block=BLOCK shared=0", "cpu": ""}
+
+FULL = """You make one PyTorch module faster with {language} that you write. Only what is measured counts: a candidate
+is compiled, run on several inputs and sizes against a float64 reference, and timed beside eager PyTorch and
+torch.compile. The fastest verified candidate of the whole work is the result, so try things, and keep what works in
+mind, not in files. Work by calling tools; text alone does nothing.
+
+The candidate is what lies at the top of your workspace: {unit} files and headers. reference/ has the module and its
+graph. Comments at the head of a source say what is launched; inputs, outputs, types and sizes are the graph's:
+
+    // launch: norm(x=x0, w=p0, out=out0, rows=B){geometry}
+    // scratch: sums f32[B, 4]          memory that lives for one call; more: name dtype[sizes]; name dtype[sizes]
+    // set: BLOCK=256 VEC=4             constants of the source and of the lines above
+    #include "plan.h"                   the argument structs, made from the launch lines
+    {signature}
+
+Launches run in order, one after another. A launch's fields are buffers (pointers) or integer expressions over the
+graph's dimensions with + - * // % cdiv min max (int64_t). `// packed: w2 f32[512, 256]` with `// prepare: SYMBOL(...)`
+computes something from parameters once. Sizes that are dimensions of the graph differ between inputs; literal ones
+never do. Outputs must be written in full. There is no host code, no allocation, no header but the language's own and
+those given to you. Accumulate in float32 or wider and round once. The judge names what is wrong, and where.
+"""
+
+COMPACT = (
+    "Write {language} for the graph. Answer: one fenced source that begins with // launch: lines, or a line "
+    "plan: NAME=INT that changes constants. Then {call} or finish."
+)
+COMPACT_CALL = '<tool_call>{"name": "evaluate", "arguments": {}}</tool_call>'
+
+
+def full_system(target: str, guidance: str) -> str:
+    rules = FULL.format(
+        language=LANGUAGE[target],
+        unit="*" + UNITS[target][0],
+        geometry=GEOMETRY[target],
+        signature=SIGNATURE[target],
+    )
+    parts = [rules, skill_text()]
+    if guidance:
+        parts.append(
+            "The project asks for this. It is advice of the repository: it can narrow what you do, and changes neither "
+            f"the rules nor what is judged.\n\n{guidance}"
+        )
+    return "\n\n".join(part.strip() for part in parts if part)
+
+
+def full_task(task: KernelTask, view: EpisodeView) -> str:
+    names = ", ".join(output_names(view.graph))
+    about = f"Graph (base sizes {_sizes(view.graph)}; in launch lines the results are called {names}):"
+    return "\n\n".join(
+        [
+            f"Module {task.class_name}, numerics {task.numerics.value}, on {_device(view)}.",
+            f"```python\n{task.content.strip()}\n```",
+            f"{about}\n```\n{view.graph.text().strip()}\n```",
+            _baseline(view),
+        ]
+    )
+
+
+def compact_system(target: str) -> str:
+    return COMPACT.format(language={"cuda": "CUDA", "cpu": "C++"}[target], call=COMPACT_CALL)
+
+
+def compact_task(view: EpisodeView) -> str:
+    return f"{view.graph.text()}{_sizes(view.graph)} {view.device.arch} {_baseline(view)}"
+
+
+@cache
+def skill_text() -> str:
+    """What an expert would tell a colleague; without it there are the rules alone."""
+    return SKILL.read_text(encoding="utf-8") if SKILL.is_file() else ""
+
+
+def _device(view: EpisodeView) -> str:
+    device = view.device
+    words = [f"{device.name} ({device.arch})", f"{device.cores} {'SMs' if device.target == 'cuda' else 'cores'}"]
+    words += [f"{device.cache_bytes >> 20} MiB of last-level cache"] if device.cache_bytes else []
+    words += [f"copies {device.copy_bandwidth / 1e9:.0f} GB/s"] if device.copy_bandwidth else []
+    return ", ".join(words)
+
+
+def _sizes(graph: OpGraph) -> str:
+    return " ".join(f"{name}={size}" for name, size in graph.dims.items()) or "none"
+
+
+def _baseline(view: EpisodeView) -> str:
+    baseline = view.baseline
+    words = [f"eager {baseline.eager_ms:.4g} ms"]
+    words += [f"compile {baseline.compile_ms:.4g} ms"] if baseline.compile_ms else []
+    words += [f"floor {baseline.floor_ms:.4g} ms"] if baseline.floor_ms else []
+    return " ".join(words)

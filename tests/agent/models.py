@@ -1,0 +1,85 @@
+"""Scripted models for the small norm of `tests/judge/kernels.py`: their sources and how they say things."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+
+from kernel_assistant.agent.guidance import Guidance
+from kernel_assistant.agent.model_policy import Limits, ModelPolicy
+from kernel_assistant.agent.profiles import CompactProfile, FullProfile
+from kernel_assistant.agent.tools import World
+from kernel_assistant.agent.workspace import Workspace
+from kernel_assistant.environment.session import Environment
+from kernel_assistant.policy.client import ModelClient
+from kernel_assistant.policy.scripted import Line, ScriptedClient
+from kernel_assistant.records.transcript import Message, ToolCall, Usage
+from tests.judge.kernels import SOURCE
+
+LAUNCH = "// launch: norm(x=x0, w=p0, o=out0, rows=B)\n"
+NORM = LAUNCH + SOURCE
+WRONG = NORM.replace("1e-6f", "1e-1f")
+BROKEN = NORM.replace("float sum = 0.0f;", "float sum = undeclared;")
+_numbers = count()
+
+
+def calls(*wanted: tuple[str, dict[str, object]], text: str = "") -> Message:
+    """A reply with tool calls in OpenAI's form."""
+    made = tuple(
+        ToolCall(id=f"id{next(_numbers)}", name=name, arguments=json.dumps(arguments)) for name, arguments in wanted
+    )
+    return Message(role="assistant", content=text, tool_calls=made, usage=Usage(completion_tokens=10))
+
+
+def write(source: str, path: str = "kernel.cpp") -> tuple[str, dict[str, object]]:
+    return "write", {"path": path, "text": source}
+
+
+EVALUATE: tuple[str, dict[str, object]] = ("evaluate", {})
+FINISH: tuple[str, dict[str, object]] = ("finish", {"summary": "done"})
+
+
+def hermes(name: str, arguments: object) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def world_of(environment: Environment, folder: Path) -> World:
+    workspace = Workspace(folder)
+    workspace.add_reference("graph.txt", environment.graph.text())
+    return World(
+        workspace=workspace,
+        graph=environment.graph,
+        device=environment.device,
+        facts=environment.facts,
+        sandbox=environment.sandbox,
+        baseline=lambda: environment.baseline(compiled=True),
+        cancel=environment.cancel,
+    )
+
+
+def model(
+    environment: Environment,
+    folder: Path,
+    lines: Iterable[Line] | ModelClient,
+    *,
+    compact: bool = False,
+    limits: Limits | None = None,
+    guidance: Guidance | None = None,
+    steering: queue.SimpleQueue[str] | None = None,
+) -> ModelPolicy:
+    """A policy that plays `lines`, or what another client says."""
+    world = world_of(environment, folder)
+    profile = (
+        CompactProfile(world.workspace, "cpu") if compact else FullProfile(environment.task, guidance or Guidance())
+    )
+    client = lines if hasattr(lines, "complete") else ScriptedClient(lines)
+    return ModelPolicy(client, profile, world, limits or Limits(), lambda event: None, steering)
+
+
+def observations(policy: ModelPolicy) -> list[str]:
+    """What the model was told, from the first reply on."""
+    messages = policy.transcript().messages
+    return [message.content for message in messages[2:] if message.role in ("tool", "user")]

@@ -1,0 +1,92 @@
+"""From a model's sources to a candidate."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_assistant.agent.directives import DirectiveError, candidate_from, with_constants
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Value
+
+GRAPH = OpGraph(
+    dims={"B": 8},
+    inputs=(
+        Value(name="x0", spec=TensorSpec(dtype="f32", shape=("B", "256"))),
+        Value(name="p0", spec=TensorSpec(dtype="f32", shape=("256",)), kind="param", path="scale"),
+    ),
+    nodes=(Node(name="mul", op="mul.Tensor", args=("%x0", "%p0"), spec=TensorSpec(dtype="f32", shape=("B", "256"))),),
+    outputs=("mul",),
+)
+SCALE = """// launch: scale(x0, w=p0, out=out0, rows=B, n=256) grid=(cdiv(B, ROWS), 1) block=BLOCK shared=4*BLOCK
+// scratch: sums f32[B, ROWS]; more f32[4]
+// set: BLOCK=128 ROWS=2
+#include "plan.h"
+"""
+
+
+def test_a_plan_is_read_from_the_comments():
+    found = candidate_from({"kernel.cu": SCALE, "notes.txt": "no source"}, GRAPH, "cuda")
+    (launch,) = found.plan.launches
+    assert launch.symbol == "scale"
+    assert launch.args == (("x0", "x0"), ("w", "p0"), ("out", "out0"), ("rows", "B"), ("n", "256"))
+    assert (launch.grid, launch.block, launch.shared) == (("cdiv(B, 2)", "1", "1"), ("128", "1", "1"), "4*128")
+    assert [spec.name for spec in found.plan.inputs] == ["x0", "p0"]
+    assert [(spec.name, spec.shape) for spec in found.plan.outputs] == [("out0", ("B", "256"))]
+    assert [(spec.name, spec.shape) for spec in found.plan.scratch] == [("sums", ("B", "2")), ("more", ("4",))]
+    assert (found.origin, found.plan.schedule) == ("model", "BLOCK=128 ROWS=2")
+    assert "notes.txt" not in found.sources
+
+
+def test_constants_are_put_in_place():
+    found = candidate_from({"kernel.cu": SCALE}, GRAPH, "cuda")
+    lines = found.sources["kernel.cu"].split("\n")
+    assert lines[2] == "constexpr int BLOCK = 128, ROWS = 2;  // set: BLOCK=128 ROWS=2"
+    assert len(lines) == len(SCALE.split("\n"))
+
+
+def test_the_sources_of_a_candidate_are_a_workspace_again():
+    first = candidate_from({"kernel.cu": SCALE}, GRAPH, "cuda")
+    assert candidate_from(first.sources, GRAPH, "cuda") == first
+
+
+def test_constants_change_by_name():
+    changed = with_constants(SCALE, {"BLOCK": 64, "VEC": 4})
+    assert "// set: BLOCK=64 ROWS=2 VEC=4" in changed
+    added = with_constants("code", {"VEC": 4})
+    assert added == "// set: VEC=4\n#line 1\ncode"
+    assert with_constants(added, {"VEC": 8}) == "// set: VEC=8\n#line 1\ncode"
+
+
+def test_lines_are_counted_from_where_the_model_began():
+    with pytest.raises(DirectiveError) as caught:
+        candidate_from({"kernel.cu": with_constants("\n// launch: f(x9)", {"VEC": 4})}, GRAPH, "cuda")
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "why"),
+    [
+        ("int x;", 1, "no launch line"),
+        ("\n// launch: f(x9)", 2, "'x9' is no buffer and no size; buffers: x0, p0, out0; sizes: B"),
+        ("// launch: f x0", 1, "want SYMBOL"),
+        ("// launch: f(x0, out0) grid=B//0", 1, "bad expression"),
+        ("// launch: f(x0, out0) warps=3", 1, "warps= is not known"),
+        ("// launch: f(x0, out0) grid=1,2,3,4", 1, "one to three"),
+        ("// scratch: s\n// launch: f(x0, out0)", 1, "want NAME DTYPE"),
+        ("// scratch: s f99[4]\n// launch: f(x0, out0)", 1, "unknown dtype"),
+        ("// launch: f(x0, x0)", 1, "distinct"),
+        ("// library: cublaslt.nonsense(a=x0, out=out0)", 1, "nonsense"),
+        ("// scratch: x0 f32[4]\n// launch: f(x0, out0)", 0, "distinct"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_line(source, line, why):
+    with pytest.raises(DirectiveError, match=why.replace("(", r"\(")) as caught:
+        candidate_from({"kernel.cu": source}, GRAPH, "cuda")
+    assert (caught.value.file, caught.value.line) == ("kernel.cu", line)
+
+
+def test_geometry_is_for_cuda_and_a_unit_is_needed():
+    with pytest.raises(DirectiveError, match="are for CUDA"):
+        candidate_from({"kernel.cpp": "// launch: f(x0, out0) grid=B"}, GRAPH, "cpu")
+    with pytest.raises(DirectiveError, match=r"no \*\.cpp file"):
+        candidate_from({"kernel.cu": SCALE}, GRAPH, "cpu")

@@ -1,0 +1,298 @@
+"""Scripted models through the real environment: tools, repairs, endings, both profiles."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import pytest
+
+from kernel_assistant.agent.budget import Budget
+from kernel_assistant.agent.guidance import Guidance
+from kernel_assistant.agent.loop import run_episode
+from kernel_assistant.agent.model_policy import Limits
+from kernel_assistant.policy.scripted import ScriptedClient
+from kernel_assistant.records import Outcome, StopReason, decode, encode
+from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
+from tests.agent.models import (
+    BROKEN,
+    EVALUATE,
+    FINISH,
+    LAUNCH,
+    NORM,
+    WRONG,
+    calls,
+    hermes,
+    model,
+    observations,
+    write,
+)
+
+LONG = Budget(seconds=600, patience=1000)
+
+
+@pytest.fixture
+def play(norm, cancel, tmp_path):
+    """Plays a model to its end; the trajectory and the policy."""
+
+    def run(lines, budget=LONG, **kwargs):
+        cancel.clear()
+        policy = model(norm, tmp_path / "workspace", lines, **kwargs)
+        trajectory = run_episode(norm, policy, budget, emit=lambda event: None, cancel=cancel)
+        return trajectory, policy
+
+    yield run
+    cancel.clear()
+
+
+def outcomes(trajectory):
+    return [evaluation.outcome for step in trajectory.steps for evaluation in step.evaluations]
+
+
+def test_a_model_repairs_what_it_is_told_and_finishes(play):
+    trajectory, policy = play(
+        [
+            calls(("list", {"folder": "."}), ("read", {"path": "reference/graph.txt", "first_line": 1})),
+            calls(write(BROKEN), EVALUATE, text="a first try"),
+            calls(("edit", {"path": "kernel.cpp", "old": "undeclared", "new": "0.0f"})),
+            calls(("edit", {"path": "kernel.cpp", "old": "1e-6f", "new": "1e-1f"}), EVALUATE),
+            calls(write(NORM), EVALUATE),
+            calls(("profile_reference", {}), ("evaluate", {"tier": "full"})),
+            calls(FINISH),
+        ]
+    )
+    assert trajectory.stop_reason is StopReason.finished
+    assert outcomes(trajectory) == [Outcome.compile_error, Outcome.incorrect, Outcome.correct, Outcome.correct]
+    assert trajectory.final.correct
+    assert trajectory.policy == "model"
+    assert trajectory.steps[0].message == "a first try"
+    listed, read, _, broken, _, _, wrong, _, right, profile, full = observations(policy)
+    assert "reference/graph.txt" in listed
+    assert "1: " in read and "return" in read
+    assert "kernel.cpp:10: error:" in broken and "undeclared" in broken and "float sum = undeclared;" in broken
+    assert wrong.startswith("incorrect (verify)") and "out0[" in wrong and "want" in wrong
+    assert right.startswith("correct, ") and "eager" in right and "times PyTorch's own" in right
+    assert "torch.compile" in profile and "eager" in profile
+    assert "(full tier)" in full
+
+
+def test_bad_calls_are_observations(play):
+    secret = ("read", {"path": "../../etc/passwd"})
+    bad = Message(
+        role="assistant",
+        content="",
+        tool_calls=(
+            ToolCall(id="a", name="read", arguments='{"path": '),
+            ToolCall(id="b", name="launch_missiles", arguments="{}"),
+            ToolCall(id="c", name="read", arguments='{"path": "x", "mode": "rb"}'),
+            ToolCall(id="d", name="read", arguments='["x"]'),
+            ToolCall(id="e", name="evaluate", arguments='{"tier": "fastest"}'),
+        ),
+    )
+    many = calls(*[("list", {})] * 20)
+    lines = [bad, calls(secret, ("edit", {"path": "x", "old": "", "new": "y"})), calls(EVALUATE), many, calls(FINISH)]
+    trajectory, policy = play(lines)
+    assert (trajectory.stop_reason, trajectory.steps) == (StopReason.finished, ())
+    told = observations(policy)
+    for text, why in zip(
+        told,
+        (
+            "one JSON object with the fields: path, first_line",
+            "there is no tool 'launch_missiles'; there are: list, read",
+            "unknown field `mode`",
+            "Expected `object`",
+            "Invalid enum value 'fastest'",
+            "not a path inside the workspace",
+            "is not there",
+            "no *.cpp file to compile",
+        ),
+        strict=False,
+    ):
+        assert why in text
+    assert [("at most 16" in text) for text in told[8:]] == [False] * 16 + [True] * 4
+    # Every call is answered, so that an endpoint takes the conversation.
+    asked = [call.id for message in policy.transcript().messages for call in message.tool_calls]
+    answered = [message.tool_call_id for message in policy.transcript().messages if message.role == "tool"]
+    assert answered == asked[:-1]
+
+
+def test_the_shell_is_confined_and_its_links_lead_nowhere(play, tmp_path):
+    (tmp_path / "secret.txt").write_text("secret")
+    secret = tmp_path / "secret.txt"
+    trajectory, policy = play(
+        [
+            calls(("shell", {"command": f"cat {secret}; ln -s {secret} link.txt; g++ --version | head -1; exit 3"})),
+            calls(("read", {"path": "link.txt"}), ("search", {"pattern": "re(turn|ad)", "folder": "."})),
+            calls(("search", {"pattern": "(", "folder": "."}), ("search", {"pattern": "x", "folder": ".."})),
+            calls(("shell", {"command": "yes | head -c 100000"})),
+            calls(FINISH),
+        ]
+    )
+    assert trajectory.stop_reason is StopReason.finished
+    shell, link, found, bad, outside, long = observations(policy)
+    assert shell.startswith("exit 3") and "secret\n" not in shell and "No such file" in shell and "g++" in shell
+    assert "cannot be opened" in link
+    assert "graph.txt" in found and "link.txt" not in found
+    assert bad.startswith("error: search") and outside.startswith("error: ")
+    assert len(long) < 9000 and "left out" in long
+
+
+def test_hermes_calls_in_the_text_are_calls(play):
+    broken = "<tool_call>\n{oh no\n</tool_call>"
+    text = "I write it.\n" + hermes(*write(WRONG)) + "\n" + hermes("evaluate", {})
+    trajectory, policy = play([broken, text, hermes("finish", {})])
+    assert (trajectory.stop_reason, outcomes(trajectory)) == (StopReason.finished, [Outcome.incorrect])
+    assert "not JSON" in observations(policy)[0]
+    first, second, _ = policy.transcript().replies
+    assert first.content == broken
+    assert (second.content, [call.name for call in second.tool_calls]) == ("I write it.", ["write", "evaluate"])
+
+
+def test_replies_that_ask_for_nothing_end_without_progress(play):
+    trajectory, policy = play(["hello", "let me think", Message(role="assistant", content="", finish_reason="length")])
+    assert trajectory.stop_reason is StopReason.no_progress
+    assert observations(policy) == ["Nothing was called. Call a tool; finish ends the work."] * 2
+
+
+def test_an_endpoint_that_goes_leaves_what_was_found(play):
+    trajectory, _ = play([calls(write(NORM), EVALUATE)])
+    assert trajectory.stop_reason is StopReason.policy_broken
+    assert trajectory.final.correct
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"), [(Limits(turns=3), StopReason.turns), (Limits(tokens=25), StopReason.tokens)]
+)
+def test_turns_and_tokens(play, limits, reason):
+    trajectory, policy = play((calls(("list", {})) for _ in range(10)), limits=limits)
+    assert trajectory.stop_reason is reason
+    assert len(policy.transcript().replies) == 3
+
+
+def test_wall_time_and_device_time(play):
+    def slow(request):
+        threading.Event().wait(0.2)
+        return calls(("list", {}))
+
+    assert play([slow, slow], Budget(seconds=0.1))[0].stop_reason is StopReason.wall_time
+    trajectory, _ = play([calls(write(WRONG), EVALUATE), calls(FINISH)], Budget(seconds=600, device_seconds=1e-6))
+    assert (trajectory.stop_reason, len(trajectory.steps)) == (StopReason.device_time, 1)
+
+
+def test_cancelled_before_a_reply(play, cancel):
+    def stop(request):
+        cancel.set()
+        return calls(("list", {}))
+
+    trajectory, _ = play([calls(write(WRONG), EVALUATE), stop, calls(FINISH)])
+    assert trajectory.stop_reason is StopReason.cancelled
+    assert len(trajectory.steps) == 1
+
+
+def test_the_same_candidate_is_not_judged_twice(play):
+    trajectory, policy = play([calls(write(WRONG), EVALUATE), calls(EVALUATE), calls(FINISH)])
+    assert [len(step.evaluations) for step in trajectory.steps] == [1, 0]
+    _, first, again = observations(policy)
+    assert first == again
+
+
+def test_the_user_can_say_something_in_between(play):
+    said: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def listen(request):
+        said.put("use fewer threads")
+        return calls(("list", {}))
+
+    heard = []
+
+    def answer(request):
+        heard.append(request.messages[-1])
+        return calls(FINISH)
+
+    play([listen, answer], steering=said)
+    assert heard == [Message(role="user", content="use fewer threads")]
+
+
+def test_guidance_takes_tools_away_and_is_in_the_prompt(play):
+    guidance = Guidance(text="Avoid shared memory.", without_tools=frozenset({"shell"}))
+    _, policy = play([calls(("shell", {"command": "ls"})), calls(FINISH)], guidance=guidance)
+    assert observations(policy)[0].startswith("there is no tool 'shell'")
+    transcript = policy.transcript()
+    assert "Avoid shared memory." in transcript.messages[0].content
+    assert "shell" not in [schema["function"]["name"] for schema in transcript.tools]
+
+
+def test_compact_profile(play):
+    fence = "plan: LANES=8\n```cpp\n{}```\n"
+    source = NORM.replace("float sum = 0.0f;", "float sum = LANES * 0.0f;")
+    trajectory, policy = play(
+        [
+            "plan: LANES=4",
+            fence.format(source.replace("0.0f;", "undeclared;", 1)),
+            fence.format(source.replace("1e-6f", "1e-1f")),
+            fence.format(source),
+            "plan: LANES=16\n" + hermes("evaluate", {}),
+            "```cpp\n" + source.replace(LAUNCH, "") + "```",
+            "what now",
+            hermes("finish", {}),
+        ],
+        compact=True,
+    )
+    assert trajectory.stop_reason is StopReason.finished
+    assert outcomes(trajectory) == [Outcome.compile_error, Outcome.incorrect, Outcome.correct, Outcome.correct]
+    assert [step.candidates[0].plan.schedule for step in trajectory.steps] == ["LANES=8"] * 3 + ["LANES=16"]
+    missing, broken, wrong, right, other, unplanned, nothing = observations(policy)
+    assert missing == "plan kernel.cpp is not there"
+    assert broken.startswith("compile L10 ") and "undeclared" in broken
+    assert wrong.startswith("wrong out0[") and " got " in wrong and " want " in wrong
+    assert right.startswith("ok ") and " compile " in other
+    assert other.startswith("ok ")
+    assert unplanned.startswith("plan L1 no launch line")
+    assert nothing == "no code"
+    system, user = policy.transcript().messages[:2]
+    assert len(system.content) < 240 and "mean" in user.content and "eager" in user.content
+
+
+def test_a_transcript_plays_again(play, tmp_path):
+    lines = [calls(write(BROKEN), EVALUATE), calls(write(WRONG), EVALUATE), calls(("list", {})), calls(FINISH)]
+    trajectory, policy = play(lines)
+    kept = decode(encode(policy.transcript("finished")), Transcript)
+    again, second = play(ScriptedClient.replay(kept))
+    assert outcomes(again) == outcomes(trajectory)
+    assert again.stop_reason is trajectory.stop_reason
+    assert [(one.role, one.tool_call_id) for one in second.transcript().messages] == [
+        (one.role, one.tool_call_id) for one in kept.messages
+    ]
+
+
+def test_two_hundred_turns_in_little_room(play):
+    """Old observations are sent in short, everything is kept, and the prompt of any turn can be made again."""
+    client = ScriptedClient(_two_hundred_turns(), context_tokens=128_000)
+    trajectory, policy = play(client)
+    assert (trajectory.stop_reason, outcomes(trajectory)) == (StopReason.turns, [Outcome.incorrect])
+    transcript = policy.transcript()
+    assert len(transcript.replies) == 200 and sum(len(one.content) for one in transcript.messages) > 4 * 128_000
+    lengths = [sum(len(one.content) for one in request.messages) for request in client.requests]
+    assert max(lengths) < 2.5 * 128_000 < sum(len(one.content) for one in transcript.messages)
+    for turn in (1, 60, 200):
+        assert _sent(transcript.prompt(turn)) == _sent(client.requests[turn - 1].messages)
+    last = client.requests[-1].messages
+    assert _sent(last[:2]) == _sent(transcript.messages[:2])
+    assert any("characters]" in message.content for message in last[:10])
+    # Only a few turns change what was sent before: prefix caches stay of use.
+    changes = sum(
+        _sent(new.messages[: len(old.messages)]) != _sent(old.messages)
+        for old, new in zip(client.requests, client.requests[1:], strict=False)
+    )
+    assert 1 <= changes <= 12
+
+
+def _sent(messages):
+    return [message.openai() for message in messages]
+
+
+def _two_hundred_turns():
+    yield calls(write(WRONG), EVALUATE, write("// a line of a long header\n" * 500, "long.h"))
+    for _ in range(200):
+        reply = calls(("read", {"path": "long.h"}))
+        yield Message(role="assistant", content="", tool_calls=reply.tool_calls, usage=Usage(completion_tokens=20))
