@@ -1,0 +1,210 @@
+"""ChatClient against a real server on this machine, in everything that can go wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from kernel_assistant.errors import Cancelled
+from kernel_assistant.policy.chat import ChatClient, ChatSettings
+from kernel_assistant.policy.client import PolicyError, Request
+from kernel_assistant.records.transcript import Message, ToolCall
+from tests.policy.conftest import Endpoint, Handler, chunk, fails, says, text, usage
+
+ASK = Request((Message(role="user", content="hello"),), ({"type": "function", "function": {"name": "list"}},), 100)
+
+
+@pytest.fixture
+def client(endpoint):
+    made = ChatClient(ChatSettings(url=endpoint.url, model="m", key="k", first_pause=0.01, silence=2.0))
+    yield made
+    made.close()
+
+
+def complete(client: ChatClient, request: Request = ASK) -> Message:
+    return client.complete(request, lambda: False)
+
+
+def test_text_usage_and_what_was_asked(client, endpoint):
+    endpoint.answers.append(text("hello you there"))
+    reply = complete(client)
+    assert (reply.content, reply.finish_reason) == ("helloyouthere", "stop")
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (120, 3)
+    (body,) = endpoint.bodies
+    assert (body["model"], body["max_tokens"], body["stream"]) == ("m", 100, True)
+    assert body["messages"] == [{"role": "user", "content": "hello"}] and body["tools"] == list(ASK.tools)
+    assert endpoint.keys == ["Bearer k"]
+
+
+def test_tool_calls_come_in_pieces(client, endpoint):
+    def call(index: int, **function: str) -> dict[str, Any]:
+        part: dict[str, Any] = {"index": index, "function": function}
+        return {"tool_calls": [part | ({"id": f"id{index}", "type": "function"} if "name" in function else {})]}
+
+    pieces = [call(0, name="read", arguments=""), call(0, arguments='{"pa'), call(0, arguments='th": "x"}')]
+    endpoint.answers.append(says({"reasoning_content": "hm"}, *pieces, call(1, name="list"), finish="tool_calls"))
+    reply = complete(client)
+    assert reply.tool_calls == (
+        ToolCall(id="id0", name="read", arguments='{"path": "x"}'),
+        ToolCall(id="id1", name="list", arguments="{}"),
+    )
+    assert (reply.reasoning, reply.finish_reason) == ("hm", "tool_calls")
+    endpoint.answers.append(text("next"))
+    answered = Message(role="tool", content="file", tool_call_id="id0")
+    complete(client, Request((reply, answered)))
+    sent = endpoint.bodies[-1]["messages"]
+    assert sent[0]["tool_calls"][0]["function"] == {"name": "read", "arguments": '{"path": "x"}'}
+    assert sent[1] == {"role": "tool", "content": "file", "tool_call_id": "id0"}
+
+
+def test_token_ids_and_log_probabilities_where_there_are_any(client, endpoint):
+    def answer(request: Handler) -> None:
+        request.begin()
+        for number in (7, 8):
+            probable = {"content": [{"token": "a", "logprob": -0.5 * number, "bytes": None, "top_logprobs": []}]}
+            request.event(chunk({"content": "a"}, token_ids=[number], logprobs=probable))
+        request.event(chunk({}, "stop"))
+        request.event("[DONE]")
+
+    endpoint.answers.append(answer)
+    reply = complete(client)
+    assert (reply.token_ids, reply.logprobs) == ((7, 8), (-3.5, -4.0))
+
+
+def test_a_server_that_refuses_the_extras_is_asked_without(client, endpoint):
+    endpoint.answers += [fails(400, "unknown field return_token_ids"), text("fine"), text("again")]
+    assert complete(client).content == "fine"
+    assert complete(client).content == "again"
+    assert ["return_token_ids" in body for body in endpoint.bodies] == [True, False, False]
+
+
+def _broken_off(request: Handler) -> None:
+    request.begin()
+    request.event(chunk({"content": "half a sen"}))
+
+
+def _silent(request: Handler) -> None:
+    time.sleep(4)
+
+
+def _not_a_stream(request: Handler) -> None:
+    request.begin(kind="text/html")
+    request.wfile.write(b"<html>welcome</html>")
+
+
+def _no_json(request: Handler) -> None:
+    request.begin()
+    request.event("{this is not json")
+
+
+def _odd(request: Handler) -> None:
+    request.begin()
+    request.event({"choices": [{"finish_reason": "stop"}], "usage": 3})
+
+
+def _error_in_the_stream(request: Handler) -> None:
+    request.begin()
+    request.event(chunk({"content": "half"}))
+    request.event({"error": {"message": "out of memory"}})
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [
+        (fails(500), "server"),
+        (fails(429, "slow down"), "server"),
+        (_broken_off, "truncated"),
+        (_not_a_stream, "nonsense"),
+        (_no_json, "nonsense"),
+        (_odd, "nonsense"),
+        (_error_in_the_stream, "server"),
+    ],
+)
+def test_what_may_pass_is_tried_again_and_has_a_name(client, endpoint, bad, kind):
+    endpoint.answers += [bad, text("fine")]
+    assert complete(client).content == "fine"
+    endpoint.answers += [bad] * 4
+    with pytest.raises(PolicyError) as caught:
+        complete(client)
+    assert caught.value.kind == kind
+    assert "4 attempts" in caught.value.cause
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        (401, "bad key", "refused"),
+        (404, "no model m", "refused"),
+        (400, "maximum context length is 4096 tokens", "context"),
+    ],
+)
+def test_what_will_not_pass_is_not_tried_again(client, endpoint, status, message, kind):
+    endpoint.answers.append(fails(status, message))
+    with pytest.raises(PolicyError, match=message) as caught:
+        complete(client)
+    assert (caught.value.kind, len(endpoint.bodies)) == (kind, 1)
+
+
+def test_a_dead_endpoint_is_unreachable():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    client = ChatClient(ChatSettings(url=f"http://127.0.0.1:{port}/v1", model="m", first_pause=0.01))
+    with pytest.raises(PolicyError, match="cannot be reached") as caught:
+        complete(client)
+    assert caught.value.kind == "unreachable"
+    client.close()
+
+
+def test_silence_is_a_timeout(endpoint):
+    client = ChatClient(ChatSettings(url=endpoint.url, model="m", silence=0.2, attempts=2, first_pause=0.01))
+    endpoint.answers += [_silent, _silent]
+    with pytest.raises(PolicyError) as caught:
+        complete(client)
+    assert caught.value.kind == "timeout"
+    client.close()
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_cancelling_closes_the_connection(client, endpoint, begins):
+    """While it streams, and before the first byte. The server sees the connection go."""
+    stop, gone = threading.Event(), threading.Event()
+
+    def slow(request: Handler) -> None:
+        if begins:
+            request.begin()
+            request.event(chunk({"content": "a"}))
+        stop.set()
+        request.connection.settimeout(20)
+        if request.connection.recv(1) == b"":
+            gone.set()
+
+    endpoint.answers.append(slow)
+    with pytest.raises(Cancelled):
+        client.complete(ASK, stop.is_set)
+    assert gone.wait(20)
+    endpoint.answers.append(text("fine"))
+    assert complete(client).content == "fine"
+
+
+def test_cancelling_ends_a_pause_between_attempts(endpoint: Endpoint):
+    client = ChatClient(ChatSettings(url=endpoint.url, model="m", first_pause=3600, longest_pause=3600))
+    endpoint.answers.append(fails(500))
+    with pytest.raises(Cancelled):
+        client.complete(ASK, lambda: bool(endpoint.bodies))
+    client.close()
+
+
+def test_usage_may_come_without_choices(client, endpoint):
+    def answer(request: Handler) -> None:
+        request.begin()
+        request.event(chunk({"content": "a"}, "length"))
+        request.event(usage(5, 1))
+
+    endpoint.answers.append(answer)
+    reply = complete(client)
+    assert (reply.finish_reason, reply.usage.prompt_tokens) == ("length", 5)
