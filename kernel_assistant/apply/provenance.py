@@ -82,6 +82,7 @@ def _guard(result: Result, options: Options) -> dict[str, Any]:
         "inputs": [*users, *(to_builtins(value) for value in graph.inputs if value.kind != "input")],
         "outputs": [to_builtins(graph.spec(name)) for name in graph.outputs],
         "ranges": facts.get("ranges", {}),
+        "state": facts.get("state", []),
         "call": {**facts["call"], "result": facts["result"]},
         "attributes": facts["attributes"],
         "fingerprint": fingerprint(result.task.content, result.task.class_name),

@@ -44,14 +44,22 @@ def _forward(result: Result, forward: ast.FunctionDef, call: str) -> list[str]:
     outputs = len(result.plan.outputs)
     tree = result.facts["result"]
     lines = [f"{indent}def forward({ast.unparse(forward.args)}):"]
-    if outputs == 1 and tree == {"output": 0}:
+    state = result.facts.get("state", [])
+    if outputs == 1 and tree == {"output": 0} and not state:
         return [*lines, f"{indent}    return {call}({', '.join(arguments)})"]
     outs = f"{call}({', '.join(arguments)})"
     return [
         *lines,
         f"{indent}    outputs = {'[' + outs + ']' if outputs == 1 else outs}",
+        *(f"{indent}    {_moved(one)}" for one in state),
         f"{indent}    return {_expression(tree)}",
     ]
+
+
+def _moved(one: dict[str, Any]) -> str:
+    """The line that moves a buffer on, as the reference's forward does."""
+    buffer = _attribute(one["path"])
+    return f"{buffer}.copy_(outputs[{one['output']}])" if "output" in one else f"{buffer}.add_({one['add']})"
 
 
 def _places(result: Result, forward: ast.FunctionDef) -> dict[str, str]:

@@ -77,7 +77,9 @@ def _group_norm(context: Context) -> Value:
 def _instance_norm(context: Context) -> Value:
     value = computed(context)
     if not context.argument(5, "use_input_stats", True):
-        raise Unsupported("instance_norm with running statistics")
+        return _by_given_statistics(context, value, 3, context.number(7, "eps", 1e-5))
+    if context.argument(3, "running_mean") is not None:
+        raise Unsupported("instance_norm in training mode: it changes its running statistics")
     axes = axes_of(value, list(range(2, len(value.dims))))
     expr = _normalized(value.expr, axes, context.number(7, "eps", 1e-5))
     return _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
@@ -91,14 +93,45 @@ def _batch_norm(context: Context) -> Value | tuple[Value, ...]:
         context.node.op.startswith("batch_norm") and context.argument(5, "training", False)
     ):
         raise Unsupported("batch_norm in training mode: it changes its running statistics")
-    mean, variance = (context.value(context.node.args[place]) for place in (3, 4))
     eps = context.number(7 if context.node.op.startswith("batch_norm") else 6, "eps", 1e-5)
+    found = _by_given_statistics(context, value, 3, eps)
+    return found if context.node.op.startswith("batch_norm") else (found,)
+
+
+def _by_given_statistics(context: Context, value: Value, place: int, eps: float) -> Value:
+    """Normalized by the mean and variance that are arguments `place` and `place + 1`."""
+    mean, variance = (context.value(context.node.args[at]) for at in (place, place + 1))
     scale = op("ka_rsqrt({0} + {1})", variance.expr, number(variance.expr, eps))
     shape = tuple((*stat.dims, *((),) * (len(value.dims) - 2)) for stat in (mean, variance))
     expr = op("({0} - {1}) * {2}", value.expr, mean.expr, scale)
     dims = broadcast(value.dims, *shape)
-    found = _affine(context, expr, dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
-    return found if context.node.op.startswith("batch_norm") else (found,)
+    return _affine(context, expr, dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
+
+
+def _moving_batch_norm(context: Context) -> tuple[Value, ...]:
+    """(input, weight, bias, running mean, running variance, training, momentum, eps) → (result, mean and 1/deviation
+    of the batch, new running mean, new running variance)."""
+    value = computed(context)
+    momentum, eps = context.number(6, "momentum", 0.1), context.number(7, "eps", 1e-5)
+    if not context.argument(5, "training", False):
+        found = _by_given_statistics(context, value, 3, eps)
+        kept = [context.value(context.node.args[place]) for place in (3, 4)]
+        return (found, *kept, *kept)
+    channels = [place for place in range(len(value.dims)) if place != 1]
+    axes = axes_of(value, channels)
+    mean, squares = moments(value.expr, axes)
+    count = dim_size(axes)
+    deviation = op("ka_rsqrt({0} / {1} + {2})", squares, number(squares, count), number(squares, eps))
+    expr = op("({0} - {1}) * {2}", value.expr, mean, deviation)
+    found = _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
+    unbiased = op("{0} / ({1} - 1)", squares, number(squares, count))
+    per_channel, moved = (value.dims[1],), []
+    for place, now in ((3, mean), (4, unbiased)):
+        before = context.value(context.node.args[place])
+        old = cast(before.expr, now.ctype)
+        expr = op("{0} * {2} + {1} * {3}", old, now, number(now, 1 - momentum), number(now, momentum))
+        moved.append(context.result(expr, broadcast(per_channel, before.dims), before.dtype))
+    return (found, *(context.result(expr, per_channel, moved[0].dtype) for expr in (mean, deviation)), *moved)
 
 
 def _batch_statistics(context: Context, value: Value, eps_at: int) -> Value:
@@ -115,4 +148,5 @@ NORMALIZATIONS: dict[str, Lowering] = {
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"), _batch_norm),
+    "_native_batch_norm_legit_functional": _moving_batch_norm,
 }

@@ -48,12 +48,22 @@ def time_applied(params: dict[str, Any]) -> dict[str, Any]:
     applied = build(load_module(edited), edited, device)
     applied.load_state_dict(opened.model.state_dict())
     sizes: list[dict[str, int] | None] = [None, *(opened.held_out_dims() if params.get("held_out", True) else [])]
+    rows = []
     with torch.no_grad():
-        rows = [_row(opened, opened.model, applied, dims, "alone", params["cache_bytes"]) for dims in sizes]
+        for dims in sizes:
+            _start_equal(opened, applied)
+            rows.append(_row(opened, opened.model, applied, dims, "alone", params["cache_bytes"]))
         if params["compiled"]:
             pair = (torch.compile(Parent(opened.model)), torch.compile(Parent(applied)))
+            _start_equal(opened, applied)
             rows.append(_row(opened, *pair, None, "compiled parent", params["cache_bytes"]))
     return {"rows": rows}
+
+
+def _start_equal(opened: OpenTask, applied: torch.nn.Module) -> None:
+    """Both with the buffers that every call of the judge begins with, where forward changes them."""
+    for model in (opened.model, applied):
+        opened.held.rewind(model)
 
 
 def _row(
@@ -106,11 +116,14 @@ def _calls(opened: OpenTask, dims: dict[str, int] | None, cache_bytes: int) -> C
 def same_values(
     opened: OpenTask, original: Callable[..., Any], applied: Callable[..., Any], call: tuple[Args, Kwargs]
 ) -> bool:
-    """Whether both give the same for one call, within the task's numerics or a hundredth of the largest value."""
+    """Whether both give the same for one call, and leave the same in the buffers that it changes, within the task's
+    numerics or a hundredth of the largest value."""
     args, kwargs = call
     results = [model(*args, **kwargs) for model in (original, applied)]
     known_to_pytree(results)
     wanted, got = (opened.flatten((result,), {}) for result in results)
+    if opened.held and isinstance(original, torch.nn.Module) and isinstance(applied, torch.nn.Module):
+        wanted, got = [*wanted, *original.buffers()], [*got, *applied.buffers()]
     return all(
         compare(
             mine, theirs, theirs.double() if theirs.dtype.is_floating_point else theirs, opened.task["numerics"]

@@ -109,7 +109,9 @@ class FreeWins:
         args, kwargs = self.task.unflatten(expected.tensors)
         outputs = [output.clone() for output in tensors_of(call(*args, **kwargs))]
         errors, results = Errors(), []
-        for got, reference, want in _paired(outputs, expected):
+        # What forward changes is behind its outputs, and its own affair here.
+        users = len(expected.reference) - len(self.task.held.written)
+        for got, reference, want in _paired(outputs, expected.reference[:users], expected.want[:users]):
             results.append(compare(got, reference, want, self._numerics))
             errors.add(results[-1], got.dtype)
         passes = all(result.passed for result in results)
@@ -196,9 +198,11 @@ def _write(chosen: list[Change]) -> str:
     return chosen[0].write if len(chosen) == 1 else " + ".join(change.name for change in chosen)
 
 
-def _paired(outputs: list[torch.Tensor], expected: Expected) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+def _paired(
+    outputs: list[torch.Tensor], references: list[torch.Tensor], wants: list[torch.Tensor]
+) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Outputs beside PyTorch's and float64's. Raises ValueError where they are not of one kind."""
-    rows = list(zip(outputs, expected.reference, expected.want, strict=True))
+    rows = list(zip(outputs, references, wants, strict=True))
     for got, reference, _ in rows:
         if (got.dtype, got.shape) != (reference.dtype, reference.shape):
             raise ValueError(f"an output is {got.dtype} {list(got.shape)}, not {reference.dtype}")

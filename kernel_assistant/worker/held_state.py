@@ -74,7 +74,8 @@ class HeldState:
         given: list[dict[str, str | int]] = [
             {"path": path, "output": outputs + number} for number, path in enumerate(self.written)
         ]
-        return [*given, *({"path": path, "add": number} for path, number in self.added.items())]
+        given += [{"path": path, "add": number} for path, number in self.added.items()]
+        return given
 
 
 def repeated(model: torch.nn.Module, first: Tensors, run: Callable[[], Tensors]) -> tuple[HeldState, Tensors, Tensors]:

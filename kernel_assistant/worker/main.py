@@ -63,11 +63,19 @@ class Worker:
         from .open_task import open_task
         from .roofline import Ceilings
         from .runner_client import RunnerCommand
+        from .worker_errors import TaskError
 
         self.close_task({}, ())
         task, runner = params["task"], params["runner"]
         device = f"cuda:{runner['device']}" if task["target"] == "cuda" else "cpu"
         self._task = open_task(task, device)
+        if self._task.held and params.get("freeform"):
+            raise TaskError(
+                "mutates_inputs",
+                f"{task['class_name']}.forward changes its own {next(iter(self._task.held.values))}, which a candidate "
+                "file has no place to say",
+                "evaluate it in a mode that changes nothing (eval)",
+            )
         command = RunnerCommand(tuple(runner["argv"]), runner["env"], task["target"], runner["device"])
         kind = FreeformJudge if params.get("freeform") else Judge
         self._judge = kind(self._task, task["numerics"], command, Ceilings(**params["ceilings"]))

@@ -70,7 +70,9 @@ def first_export(model: torch.nn.Module, call: Call, free: Free) -> ExportedProg
 def observe(
     model: torch.nn.Module, call: Call, program: ExportedProgram | None, task: dict[str, Any]
 ) -> tuple[tuple[torch.Tensor, ...], HeldState, dict[str, Any]]:
-    """Run twice → (outputs, what forward changes, facts). Raises forward_failed, mutates_inputs, unsupported_output, nondeterministic."""
+    """Run twice → (outputs, what forward changes, facts).
+
+    Raises forward_failed, mutates_inputs, unsupported_output, nondeterministic."""
     name = type(model).__name__
     watch = checks.Unchanged(tensors_of(call))
     started = time.perf_counter()

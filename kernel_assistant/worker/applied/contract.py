@@ -35,6 +35,7 @@ class Contract:
     in_compiled: bool
     in_export: bool
     reproducible: bool
+    state: list[dict[str, Any]]
 
     @property
     def target(self) -> str:
@@ -77,6 +78,7 @@ def read_contract(folder: str) -> Contract:
         in_compiled=guard.get("compiled_parent", "kernel") == "kernel",
         in_export=guard.get("exported", "original") == "kernel",
         reproducible=guard.get("bit_reproducible", True),
+        state=guard.get("state", []),
     )
 
 

@@ -20,6 +20,7 @@ from .contract import Contract
 from .launch import Launch, Misaligned
 from .locks import ForkSafeLock
 from .packing import DTYPES
+from .state import Moved
 from .watch import Watched
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -58,6 +59,7 @@ class Guard:
         self._launches: dict[Key, Launch | str] = {}
         self._retired = 0
         self._reproducible = contract.reproducible
+        self._moved = Moved(contract.state)
         self.operator = operators.register(
             contract.operator,
             contract.target,
@@ -94,7 +96,10 @@ class Guard:
         reason = watched.reason()
         if reason:
             return reason
-        return self._launch((*tensors, *watched.tensors()))
+        found = self._launch((*tensors, *watched.tensors()))
+        if self._moved.any and not isinstance(found, str):
+            self._moved.on(module, found)
+        return found
 
     def _launch(self, tensors: tuple[Any, ...]) -> Sequence[Any] | str:
         grad = _grad_enabled()

@@ -21,6 +21,7 @@ from .contract import Contract, read_contract
 from .fingerprint import fingerprint
 from .guard import Guard
 from .locks import ForkSafeLock
+from .state import Moved
 
 Class = TypeVar("Class", bound=type)
 
@@ -168,6 +169,7 @@ def _guarded(
     """`forward` with the guard in front. Uses closure variables only: its globals are those of the original, because
     `torch.jit.script` compiles the original's text with the names that it finds there."""
     is_compiling, run, switch = torch.compiler.is_compiling, guard.run, _switch
+    moved = Moved(guard.contract.state)
     wants, inputs, operator, single, usable = (
         traced.wants,
         traced.inputs,
@@ -182,7 +184,9 @@ def _guarded(
                 tensors = inputs(self, args, kwargs)
                 if tensors is not None:
                     found = operator(*tensors)
-                    return build((found,) if single else found)
+                    outputs = (found,) if single else found
+                    moved.on(self, outputs)
+                    return build(outputs)
             return original(self, *args, **kwargs)
         if switch["enabled"]:
             outputs = run(self, args, kwargs)

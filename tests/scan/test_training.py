@@ -1,0 +1,75 @@
+"""A module in training mode: its kernels leave in its buffers what PyTorch would. Nothing is stubbed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kernel_assistant.records import OptimizeResult, decode
+
+pytestmark = pytest.mark.slow
+
+MODULE = """
+import torch
+from torch import nn
+
+
+class Tail(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels, momentum=0.2)
+
+    def forward(self, x):
+        return torch.relu(self.norm(x))
+"""
+
+#: Statistics are gathered anew, as after averaging weights: training mode without gradients.
+PROGRAM = """
+import json, torch
+from tail import Tail
+
+torch.manual_seed(1)
+module = Tail(8).train()
+with torch.no_grad():
+    outputs = [module(2 * torch.randn(4, 8, 15, 15) + 3) for _ in range(3)]
+    module.eval()
+    outputs.append(module(torch.randn(4, 8, 15, 15)))
+    compiled = torch.compile(torch.nn.Sequential(module), backend="aot_eager").train()
+    outputs.append(compiled(torch.randn(4, 8, 15, 15)))
+held = {name: value.tolist() for name, value in module.named_buffers()}
+print(json.dumps({"held": held, "sums": [float(each.double().sum()) for each in outputs]}))
+"""
+COUNTERS = "import tail_kernels\nprint(json.dumps(tail_kernels.counters()))\n"
+
+
+def test_running_statistics_move_on(write, run, scan, home):
+    write("tail.py", MODULE)
+    write("program.py", PROGRAM)
+    scan(sys.executable, "program.py")
+    before = _output(home)
+
+    done = run("optimize", "--scan", "last:Tail", "--json", "--budget", "4s", "--no-free-wins")
+    assert done.returncode == 0, done.stderr
+    result = decode(done.stdout, OptimizeResult)
+    assert result.best is not None and "plan.json" in result.artifacts, done.stderr
+
+    applied = run("apply", "last", "--force")
+    assert applied.returncode == 0, applied.stderr
+    write("program.py", PROGRAM + COUNTERS)
+    after, counted = _output(home)
+    assert counted["Tail"]["kernel"] >= 3 and counted["Tail"]["fallbacks"] == {"attributes": 1}
+    (want,) = before
+    assert after["held"]["norm.num_batches_tracked"] == want["held"]["norm.num_batches_tracked"] == 4
+    for name in ("norm.running_mean", "norm.running_var"):
+        assert after["held"][name] == pytest.approx(want["held"][name], rel=1e-5, abs=1e-6)
+    assert after["sums"] == pytest.approx(want["sums"], rel=1e-4)
+    assert run("undo", "last").returncode == 0
+    assert (home / "tail.py").read_text() == MODULE
+
+
+def _output(home):
+    done = subprocess.run([sys.executable, "program.py"], cwd=home, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
