@@ -16,7 +16,7 @@ from kernel_assistant.records.transcript import Message, as_sent
 #: Characters per token until a server has counted: low, so that the first estimate is high.
 CHARACTERS_PER_TOKEN = 2.5
 #: After compacting, this share of the room is taken at most: prefix caches of servers hold on to what stays the same.
-LEAVES = 0.7
+LEAVES = 0.6
 #: Messages at the end that stay as they are.
 RECENT = 6
 #: What the protocol adds to a message, in tokens.
