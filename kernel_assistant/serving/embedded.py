@@ -6,23 +6,22 @@ Prompts go as tokens: what the model wrote earlier goes back as it was sampled, 
 from __future__ import annotations
 
 import http.client
-import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from kernel_assistant.records.transcript import Message, Usage
-from kernel_assistant.serving.errors import ContextFullError, EngineError
+from kernel_assistant.serving.asking import ask
+from kernel_assistant.serving.errors import EngineError
 from kernel_assistant.serving.local import LocalEngine
-from kernel_assistant.serving.stream import Lines
 from kernel_assistant.serving.template import TURN_END, pieces
 
 #: The distribution as the model gives it: what is sampled from is what the log-probabilities are of.
-_PLAIN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-_NO_ANSWER = (OSError, http.client.HTTPException)
+_PLAIN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0, "cache_prompt": True}
+#: More than any vocabulary has.
+_EVERY_TOKEN = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,26 +49,32 @@ class EmbeddedModel:
         tools: Sequence[Any] = (),
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Message:
-        """The assistant's next message; `logprobs` are of the model's own distribution, before temperature.
+        """The assistant's next message; `logprobs` are of the model's own distribution, before temperature and grammar.
 
         `cancelled` is asked ten times a second. Raises Cancelled, ContextFullError, and EngineError where the process
         died or answered nonsense; the next call starts a new one.
         """
-        sampling = sampling or Sampling()
         began = time.monotonic()
         self._engine.running()
         try:
             prompt = self.prompt(messages, tools)
-            reply = _Reply()
-            for document in self._events(_body(prompt, sampling), cancelled):
-                reply.add(document)
-        except _NO_ANSWER as error:
+            answer = self._ask("/completion", _body(prompt, sampling or Sampling()), cancelled)
+            ids = tuple(int(number) for number in answer["tokens"])
+            message = Message(
+                role="assistant",
+                content=answer["content"],
+                token_ids=ids,
+                logprobs=self._logprobs(prompt, ids, answer["completion_probabilities"], cancelled),
+                finish_reason="length" if answer["stop_type"] == "limit" else "stop",
+                usage=Usage(
+                    prompt_tokens=len(prompt), completion_tokens=len(ids), seconds=time.monotonic() - began
+                ),
+            )
+        except (OSError, http.client.HTTPException) as error:
             raise self._engine.why() from error
         except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f"{self._engine.spec.engine} answered nonsense: {error!r}", "report this") from error
-        if not reply.finish_reason:
-            raise self._engine.why()
-        return reply.message(len(prompt), time.monotonic() - began)
+        return message
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> list[int]:
         """The tokens of a prompt. Raises OSError or HTTPException where the engine is gone."""
@@ -81,66 +86,43 @@ class EmbeddedModel:
         return ids
 
     def _tokenize(self, text: str, special: bool) -> tuple[int, ...]:
-        connection = self._connection()
         body = {"content": text, "add_special": False, "parse_special": special}
-        document = json.loads(_post(connection, "/tokenize", body, self._engine.spec.key).read())
-        connection.close()
-        return tuple(int(number) for number in document["tokens"])
+        return tuple(int(number) for number in self._ask("/tokenize", body, lambda: False)["tokens"])
 
-    def _events(self, body: dict[str, Any], cancelled: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-        """What the server streams. Leaving the loop closes the connection, at which it stops generating."""
-        connection = self._connection()
-        try:
-            lines = Lines(lambda: _post(connection, "/completion", body, self._engine.spec.key), connection)
-            for line in lines.until(cancelled):
-                if line.startswith(b"data: "):
-                    yield _checked(json.loads(line[6:]))
-                elif line.startswith(b"error: "):
-                    _checked({"error": json.loads(line[7:])})
-        finally:
-            connection.close()
+    def _logprobs(
+        self, prompt: list[int], ids: tuple[int, ...], given: Sequence[Any], cancelled: Callable[[], bool]
+    ) -> tuple[float, ...]:
+        """One for each of `ids`. llama.cpp leaves out tokens that end in the middle of a character: those are asked for.
 
-    def _connection(self) -> http.client.HTTPConnection:
-        place = urlsplit(self._engine.spec.url)
-        return http.client.HTTPConnection(place.hostname or "", place.port, timeout=600)
+        Raises ValueError where what is `given` is not a part of the reply.
+        """
+        known = list(reversed(given))
+        found = []
+        for place, number in enumerate(ids):
+            if known and known[-1]["id"] == number:
+                found.append(float(known.pop()["logprob"]))
+            else:
+                found.append(self._logprob([*prompt, *ids[:place]], number, cancelled))
+        if known:
+            raise ValueError("log-probabilities of other tokens")
+        return tuple(found)
 
+    def _logprob(self, prompt: list[int], number: int, cancelled: Callable[[], bool]) -> float:
+        body = _body(prompt, Sampling(max_tokens=1, temperature=0.0)) | {"n_probs": _EVERY_TOKEN, "logit_bias": []}
+        every = self._ask("/completion", body, cancelled)["completion_probabilities"]
+        return next(float(token["logprob"]) for token in every[0]["top_logprobs"] if token["id"] == number)
 
-class _Reply:
-    """What has come so far."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.ids: list[int] = []
-        self.logprobs: list[float] = []
-        self.finish_reason = ""
-
-    def add(self, document: dict[str, Any]) -> None:
-        self.text += document["content"]
-        for token in document.get("completion_probabilities", ()):
-            self.ids.append(int(token["id"]))
-            self.logprobs.append(float(token["logprob"]))
-        if document["stop"]:
-            self.finish_reason = "length" if document["stop_type"] == "limit" else "stop"
-
-    def message(self, prompt_tokens: int, seconds: float) -> Message:
-        return Message(
-            role="assistant",
-            content=self.text,
-            token_ids=tuple(self.ids),
-            logprobs=tuple(self.logprobs),
-            finish_reason=self.finish_reason,
-            usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=len(self.ids), seconds=seconds),
-        )
+    def _ask(self, path: str, body: dict[str, Any], cancelled: Callable[[], bool]) -> dict[str, Any]:
+        return ask(self._engine.spec.url, self._engine.spec.key, path, body, cancelled)
 
 
-def _body(prompt: Iterable[int], sampling: Sampling) -> dict[str, Any]:
+def _body(prompt: Sequence[int], sampling: Sampling) -> dict[str, Any]:
     body: dict[str, Any] = {
         "prompt": list(prompt),
         "n_predict": sampling.max_tokens,
         "temperature": sampling.temperature,
         "n_probs": 1,
-        "stream": True,
-        "cache_prompt": True,
+        "return_tokens": True,
         **_PLAIN,
     }
     if sampling.seed is not None:
@@ -148,23 +130,3 @@ def _body(prompt: Iterable[int], sampling: Sampling) -> dict[str, Any]:
     if sampling.grammar:
         body["grammar"] = sampling.grammar
     return body
-
-
-def _post(
-    connection: http.client.HTTPConnection, path: str, body: dict[str, Any], key: str
-) -> http.client.HTTPResponse:
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
-    connection.request("POST", path, json.dumps(body).encode(), headers)
-    response = connection.getresponse()
-    if response.status != 200:
-        _checked(json.loads(response.read()))
-    return response
-
-
-def _checked(document: dict[str, Any]) -> dict[str, Any]:
-    error = document.get("error")
-    if error is None:
-        return document
-    if error.get("type") == "exceed_context_size_error":
-        raise ContextFullError(f"the prompt has {error.get('n_prompt_tokens')} tokens, {error.get('n_ctx')} fit")
-    raise EngineError(f"llama.cpp refused: {error.get('message')}", "report this")

@@ -90,7 +90,8 @@ def tokenizer_json(words: Vocabulary) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {token: number for number, (token, kind) in numbered if kind == NORMAL},
+            # Special tokens too: the library numbers those that it does not find here anew.
+            "vocab": {token: number for number, (token, kind) in numbered if kind != UNUSED},
             "merges": [merge.split(" ") for merge in words.merges],
         },
     }

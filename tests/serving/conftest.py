@@ -1,0 +1,100 @@
+"""A tiny model in both forms, made once, and an engine that serves it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kernel_assistant.config import Settings, resolve
+from kernel_assistant.serving.convert_run import convert
+from kernel_assistant.serving.local import LocalEngine
+from kernel_assistant.serving.plan import plan
+from kernel_assistant.serving.request import ServeRequest
+
+HERE = Path(__file__).parent
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"serving_{name}", HERE / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """`module` is tests/serving/tiny.py, `model` the trained one in float32."""
+
+    module: Any
+    model: Any
+    folder: Path
+    gguf: Path
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    module = _load("tiny")
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    model = module.make(folder)
+    gguf = folder.with_name("tiny.gguf")
+    convert("to-gguf", folder, gguf)
+    return Tiny(module, model, folder, gguf)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of this test's own."""
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def settings(home: Path) -> Settings:
+    return resolve()[0]
+
+
+@pytest.fixture(scope="session")
+def engine(tiny: Tiny, own_folders: Path) -> Iterator[LocalEngine]:
+    """llama.cpp with the tiny model."""
+    spec = plan(ServeRequest(model=str(tiny.gguf), engine="llama.cpp", context=512), resolve()[0])
+    engine = LocalEngine(spec)
+    yield engine
+    engine.stop()
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+def group_of(pid: int) -> list[int]:
+    """The living processes below `pid`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+            if parent == pid and is_alive(int(entry.name)):
+                found += [int(entry.name), *group_of(int(entry.name))]
+    return found
+
+
+def environment() -> dict[str, str]:
+    """Of a child that runs this checkout's code."""
+    return {**os.environ, "PYTHONPATH": str(HERE.parent.parent)}
