@@ -80,9 +80,9 @@ def text(key: Key) -> str:
 
 
 def kind(key: Key) -> Key:
-    """The key without sizes and strides: calls of one kind may be workloads of one task."""
+    """The key without sizes, but with the order in memory: calls of one kind may be workloads of one task."""
     if _is_tensor(key):
-        return (key[0], len(key[1]), key[3], key[4])
+        return (key[0], _order(key[1], key[2]), key[3], key[4])
     return tuple(kind(item) if isinstance(item, tuple) else item for item in key) if isinstance(key, tuple) else key
 
 
@@ -112,6 +112,17 @@ def _is_tensor(key: Key) -> bool:
 def _class_of(tensor: torch.Tensor) -> str:
     cls = type(tensor)
     return "Tensor" if cls is torch.Tensor or cls is torch.nn.Parameter else cls.__qualname__
+
+
+def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> Key:
+    """Dimensions from the outermost in memory to the innermost; where there are gaps or overlaps the strides. Those of
+    dimensions of size 1 do not count."""
+    order = tuple(sorted(range(len(shape)), key=lambda dim: (shape[dim] == 1, -strides[dim], dim)))
+    real = [dim for dim in order if shape[dim] != 1]
+    dense = tuple(strides[dim] for dim in real) == _contiguous(tuple(shape[dim] for dim in real))
+    if not dense:
+        return strides
+    return (len(shape), *(() if real == sorted(real) else real))
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
