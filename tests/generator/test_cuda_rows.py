@@ -33,6 +33,15 @@ def _layer_norm(*shape: int) -> Case:
     return model, x + 7
 
 
+def _group_norm(*shape: int) -> Case:
+    """Weights that stand still along pieces of the row."""
+    model, (_, x) = nn.GroupNorm(2, shape[1]), _softmax(*shape)
+    with torch.no_grad():
+        for number, weight in enumerate(model.parameters()):
+            weight += torch.linspace(0, number + 1, weight.numel())
+    return model, x - 3
+
+
 def _norm_of_all(*shape: int) -> Case:
     return Function(lambda x: x / torch.norm(x)), _softmax(*shape)[1]
 
@@ -54,6 +63,9 @@ FORMS = [
     (_layer_norm(3, 40, 1001), "rows/team parts=3 block=512"),
     (_layer_norm(3, 40, 1000), "rows/team parts=16 block=64 stage=0"),
     (_twice(3, ODD), "rows/team parts=7 block=256"),
+    (_group_norm(3, 8, 64, 32), "rows/team parts=3 block=128"),
+    (_group_norm(3, 8, 64, 32), "rows/reg block=512 items=4"),
+    (_group_norm(3, 8, 33, 31), "rows/split parts=3 block=64 join=1"),
     (_half(3, EVEN), "rows/team parts=2 block=256 vec=8"),
     (_softmax(3, ODD), "rows/shared cluster=4 stage=1"),
     (_softmax(3, EVEN), "rows/shared cluster=8 stage=1 joint=1"),

@@ -19,7 +19,8 @@ class Layout:
 
     `vector` names the accesses that move whole vectors, others go element by element. `shift` is the access whose
     alignment the row's first vector follows, None where rows begin aligned. `stepped` are those of `vector` whose place
-    has to be computed for each vector, as the row consists of pieces. `at` gives a position from "e + k".
+    has to be computed for each vector, as the row consists of pieces; `still` are loads that are the same for all
+    elements of a vector. `at` gives a position from "e + k".
     `full`: no vector has elements outside. `loops` are further loops that stand still within a vector.
     """
 
@@ -34,6 +35,7 @@ class Layout:
     shift: Access | None = None
     vector: set[int] = field(default_factory=set)
     stepped: set[int] = field(default_factory=set)
+    still: set[int] = field(default_factory=set)
     loops: list[Loops] = field(default_factory=list)
 
     def inside(self) -> str:
@@ -69,6 +71,7 @@ def make_layout(nest: Nest, axes: list[Axis], outer: list[Axis], vec: int, hint:
             layout.shift, aligned = shift, alike
     if layout.shift is None:
         layout.stepped = {id(a) for a in plain if a.stepped(axes, vec) and a.aligned(outer, vec)}
+        layout.still = {id(a) for a in plain if stands_still(a, axes, vec)}
     layout.vector = {id(access) for access in aligned} | layout.stepped
     return layout
 
@@ -80,6 +83,12 @@ def steady(nest: Nest, access: Access, axes: list[Axis], outer: list[Axis], vec:
         return False
     whole = access.aligned(outer, vec) and all(multiple_of(step, vec) for step, _ in access.terms)
     return access.linear(axes) == 1 and whole
+
+
+def stands_still(access: Access, axes: list[Axis], vec: int) -> bool:
+    """Whether a load is the same for all of a vector: the pieces of the row in which it is hold whole vectors."""
+    steps = access.along(axes)
+    return len(axes) > 1 and steps[-1] == 0 and multiple_of(axes[-1].size, vec)
 
 
 def index_type(size: Size) -> str:
@@ -118,6 +127,11 @@ class Group:
             name = "ka_row_load_reversed" if layout.reverse else "ka_row_load"
             kind = f"{name}<{layout.vec}, {layout.hint}, {full}>"
             unit.add(f"{kind}({to}, {steady}, e, {layout.limit});")
+            return
+        if id(access) in layout.still and not layout.reverse:
+            place = f"({steady})[{unit.position(access, layout.axes, 'e')}]"
+            value = place if layout.full else f"e < {layout.limit} ? {place} : {element(access, 'cuda')}()"
+            unit.add(f"ka_fill({to}, {value});")
             return
         unit.add("#pragma unroll")
         unit.open(f"for (int k = 0; k < {layout.vec}; ++k)")

@@ -103,6 +103,11 @@ template <int V, int H, class T> KA_FN void ka_store(T* p, const T (&in)[V]) {
   }
 }
 
+template <int V, class T> KA_FN void ka_fill(T (&out)[V], T value) {
+#pragma unroll
+  for (int k = 0; k < V; ++k) out[k] = value;
+}
+
 // ---- Rows: elements e … e+V-1 of a row of n; what is outside [0, n) is not touched and reads as 0.
 template <int V, int H, bool FULL, class T, class I>
 KA_FN void ka_row_load(T (&out)[V], const T* __restrict__ row, I e, I n) {
