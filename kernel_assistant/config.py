@@ -63,6 +63,13 @@ def _gate(value: object) -> float:
     return factor
 
 
+def _episodes(value: object) -> int:
+    number = int(str(value))
+    if not 1 <= number <= 16:
+        raise ValueError("want a number from 1 to 16")
+    return number
+
+
 def _folder(value: object) -> Path:
     return Path(str(value)).expanduser().absolute()
 
@@ -111,6 +118,9 @@ class Settings:
     fail_under: float | None = _setting(None, "optimize ends with 1 below this speed-up", _gate, project=True)
     free_wins: bool = _setting(True, "measure what gains without a kernel", _switch, project=True)
     model: str = _setting("", "model in use: a name of `models list`, a file, a folder, OWNER/NAME or a URL", str)
+    endpoint: str = _setting("", "OpenAI-compatible URL, or a registered one's name; goes before `model`", str)
+    api_key_env: str = _setting("KERNEL_ASSISTANT_API_KEY", "variable that holds the key for a URL", str)
+    episodes: int = _setting(1, "conversations with a model at once, best of all counts: 1 to 16", _episodes)
     vllm_python: str = _setting("", "interpreter with vllm; empty: that of serve --install", str)
     detach: bool = _setting(False, "leave a job to the session host at once", _switch)
     host: str = _setting("", "machine to work on, as ssh names it; none: this one", _machine)

@@ -6,9 +6,8 @@ yields a `Move` where it wants something evaluated, and finds the result in the 
 
 from __future__ import annotations
 
-import queue
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernel_assistant.agent.calls import Call
@@ -45,7 +44,7 @@ class Limits:
 
 
 class ModelPolicy:
-    """Plays until the model finishes or a limit is met. `steering` holds what the user says while it runs."""
+    """Plays until the model finishes or a limit is met. `steering` grows by what the user says while it runs."""
 
     name = "model"
 
@@ -56,10 +55,10 @@ class ModelPolicy:
         world: World,
         limits: Limits,
         emit: Callable[[AnyEvent], None],
-        steering: queue.SimpleQueue[str] | None = None,
+        steering: Sequence[str] = (),
     ) -> None:
         self._client, self._profile, self._world, self._limits = client, profile, world, limits
-        self._emit, self._steering = emit, steering or queue.SimpleQueue()
+        self._emit, self._steering, self._heard = emit, steering, 0
         self._room = Room(client.context_tokens, min(limits.reply, client.context_tokens // 4))
         self._talk = Conversation(self._room, profile.schemas, compacts=profile.compacts)
         self._view: EpisodeView
@@ -92,6 +91,7 @@ class ModelPolicy:
     def _play(self) -> Iterator[Move]:
         for message in self._profile.opening(self._view):
             self._talk.add(message)
+        self._go_on_with(self._view)
         while True:
             self._listen()
             reply, calls = self._profile.read(self._ask())
@@ -103,9 +103,19 @@ class ModelPolicy:
                 observation = yield from self._done(call, reply)
                 self._talk.add(self._profile.observation(call, observation))
 
+    def _go_on_with(self, view: EpisodeView) -> None:
+        """After a crash: the best candidate so far lies in the workspace, and the model is told."""
+        tried = Tried(view.steps)
+        for candidate in tried.finalists()[:1]:
+            for name, text in candidate.sources.items():
+                self._world.workspace.write(name, text)
+            said = f"An earlier conversation was interrupted. Its best, {tried.best_ms:.4g} ms, lies in the workspace."
+            self._talk.add(Message(role="user", content=said))
+
     def _listen(self) -> None:
-        while not self._steering.empty():
-            self._talk.add(Message(role="user", content=self._steering.get()))
+        while self._heard < len(self._steering):
+            self._talk.add(Message(role="user", content=self._steering[self._heard]))
+            self._heard += 1
 
     def _ask(self) -> Message:
         """The next reply. A prompt that the server calls too long is compacted further, once."""

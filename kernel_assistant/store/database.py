@@ -43,6 +43,13 @@ MIGRATIONS = (
         PRIMARY KEY (scan, path, class));
     CREATE INDEX recorded_by_path ON recorded (path, class);
     """,
+    """
+    CREATE TABLE transcripts (
+        job INTEGER NOT NULL, conversation INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (job, conversation));
+    CREATE TABLE messages (
+        job INTEGER NOT NULL, conversation INTEGER NOT NULL, position INTEGER NOT NULL, document TEXT NOT NULL,
+        PRIMARY KEY (job, conversation, position));
+    """,
 )
 
 _LOCK_WAIT_S = 5.0

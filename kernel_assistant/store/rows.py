@@ -56,6 +56,7 @@ class AppliedCheck(Record, frozen=True, kw_only=True):
 class JobOptions(Record, frozen=True, kw_only=True):
     """How to run a task. `budget` in seconds; empty `python` means: found from the project.
 
+    `endpoint` and `model` say which model plays ("" for the one in use), `episodes` how many conversations at once.
     `source_path` is the file that `apply` edits where it is not the task's own (the Python call's tasks).
     """
 
@@ -69,6 +70,9 @@ class JobOptions(Record, frozen=True, kw_only=True):
     freeform: Freeform | None = None
     free_wins: bool = True
     applied: AppliedCheck | None = None
+    endpoint: str = ""
+    model: str = ""
+    episodes: int = 1
 
 
 class JobRow(Record, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from kernel_assistant.records.codec import Record
 from kernel_assistant.records.trajectory import StopReason
 from kernel_assistant.store.database import Database
 from kernel_assistant.store.rows import EditRow, JobOptions, JobRow, JobState, job_key
+from kernel_assistant.store.transcripts import Transcripts
 
 _JOB_COLUMNS = "id, task, options, state, device, created, started, ended, result, error"
 
@@ -43,6 +44,7 @@ class Store:
     def __init__(self, state_dir: Path, *, lock_wait: float = 5.0) -> None:
         self._database = Database(state_dir / "store.sqlite", lock_wait=lock_wait)
         self._jobs_dir = state_dir / "jobs"
+        self.transcripts = Transcripts(self._database)
 
     def close(self) -> None:
         self._database.close()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import queue
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def model(
     compact: bool = False,
     limits: Limits | None = None,
     guidance: Guidance | None = None,
-    steering: queue.SimpleQueue[str] | None = None,
+    steering: Sequence[str] = (),
 ) -> ModelPolicy:
     """A policy that plays `lines`, or what another client says."""
     world = world_of(environment, folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 
 import pytest
@@ -197,10 +196,10 @@ def test_the_same_candidate_is_not_judged_twice(play):
 
 
 def test_the_user_can_say_something_in_between(play):
-    said: queue.SimpleQueue[str] = queue.SimpleQueue()
+    said: list[str] = []
 
     def listen(request):
-        said.put("use fewer threads")
+        said.append("use fewer threads")
         return calls(("list", {}))
 
     heard = []

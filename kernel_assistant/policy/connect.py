@@ -1,0 +1,91 @@
+"""From what a user named to a client: an endpoint, our own server, or a process of ours."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.policy.chat import ChatClient, ChatSettings
+from kernel_assistant.policy.chat_failures import failure_of
+from kernel_assistant.policy.client import ModelClient
+from kernel_assistant.policy.embedded import EmbeddedClient
+from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engine
+from kernel_assistant.serving.registry import ModelKind, find
+from kernel_assistant.serving.state import running
+
+ASK_SECONDS = 20.0
+CONTEXT_TOKENS = 128_000
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Makes clients for one model; every conversation has its own, with a seed of its own. `compact`: the profile."""
+
+    endpoint: Endpoint | None
+    context_tokens: int
+    compact: bool
+    word: str
+    settings: Settings
+
+    def client(self, number: int) -> ModelClient:
+        """For conversation `number`. Raises MissingError and UsageError."""
+        if self.endpoint is None:
+            entry = find(self.word, self.settings)
+            return EmbeddedClient(local_engine(entry, self.settings), entry.name, seed=number)
+        return ChatClient(
+            ChatSettings(
+                url=self.endpoint.url,
+                model=self.endpoint.model,
+                key=self.endpoint.key,
+                context_tokens=self.context_tokens,
+                seed=number,
+            )
+        )
+
+
+def connect(settings: Settings, endpoint: str, model: str) -> Connection:
+    """Where the model is, looked up and asked. `endpoint` goes before `model`, which then is its name there.
+
+    Raises NoModelError, MissingError (an endpoint that cannot be reached too) and UsageError.
+    """
+    word = endpoint or model
+    entry = find(word, settings)
+    if entry.kind is ModelKind.gguf and entry.compact and running(settings) is None:
+        return Connection(None, 0, True, word, settings)
+    place = endpoint_for(settings, word)
+    # A bare URL says nothing of the model there, and its key is in a variable.
+    bare = entry.kind is ModelKind.endpoint and not entry.remote_name
+    key = place.key or (os.environ.get(settings.api_key_env, "") if bare else "")
+    name, context = _served(place.url, key, model if endpoint else "", place.model if not bare else "")
+    found = Endpoint(place.url, key, name, place.engine, place.compact)
+    return Connection(found, context, place.compact, word, settings)
+
+
+def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
+    """The model to ask for and its context in tokens, as `GET /models` tells. A server need not have that."""
+    import openai
+
+    client = openai.OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
+    try:
+        listed = {each.id: each for each in client.models.list()}
+    except openai.NotFoundError:
+        listed = {}
+    except (openai.OpenAIError, ValueError) as error:
+        failure = failure_of(error, url)
+        raise MissingError(failure.cause, failure.next_step) from error
+    finally:
+        client.close()
+    name = known or _chosen(url, wanted, list(listed))
+    context = getattr(listed.get(name), "max_model_len", None)
+    return name, context if isinstance(context, int) and context > 0 else CONTEXT_TOKENS
+
+
+def _chosen(url: str, wanted: str, listed: list[str]) -> str:
+    if wanted in listed or (wanted and not listed):
+        return wanted
+    if len(listed) == 1:
+        return listed[0]
+    served = ", ".join(sorted(listed)[:8]) or "no models that it names"
+    raise UsageError(f"{url} serves {served}", "name one of them: --model NAME")

@@ -1,0 +1,60 @@
+"""Conversations with models, message by message: what was said before a crash is there after it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernel_assistant.records import decode, encode
+from kernel_assistant.records.transcript import Message, Transcript
+from kernel_assistant.store.database import Database
+
+
+class Transcripts:
+    """Of all jobs. Every method raises StoreError when the database cannot be read or written."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def keep(
+        self, job: str, conversation: int, transcript: Transcript, before: tuple[Message, ...] = ()
+    ) -> tuple[Message, ...]:
+        """Write what is new or changed since `before`, which an earlier call returned; what to hand to the next."""
+        head = msgspec.structs.replace(transcript, messages=())
+        key = (int(job), conversation)
+        changed = [
+            (*key, position, encode(message).decode())
+            for position, message in enumerate(transcript.messages)
+            if position >= len(before) or before[position] is not message
+        ]
+        with self._database.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO transcripts VALUES (?, ?, ?)", (*key, encode(head).decode()))
+            if not before:
+                db.execute("DELETE FROM messages WHERE job = ? AND conversation = ?", key)
+            db.executemany("INSERT OR REPLACE INTO messages VALUES (?, ?, ?, ?)", changed)
+        return transcript.messages
+
+    def of(self, job: str) -> tuple[Transcript, ...]:
+        """In order of conversations."""
+        with self._database.reading() as db:
+            heads = db.execute(
+                "SELECT conversation, document FROM transcripts WHERE job = ? ORDER BY conversation", (int(job),)
+            ).fetchall()
+            return tuple(
+                msgspec.structs.replace(
+                    decode(head, Transcript),
+                    messages=tuple(
+                        decode(row[0], Message)
+                        for row in db.execute(
+                            "SELECT document FROM messages WHERE job = ? AND conversation = ? ORDER BY position",
+                            (int(job), conversation),
+                        )
+                    ),
+                )
+                for conversation, head in heads
+            )
+
+    def count(self, job: str) -> int:
+        """How many there are, which is also the number of the next."""
+        with self._database.reading() as db:
+            (found,) = db.execute("SELECT count(*) FROM transcripts WHERE job = ?", (int(job),)).fetchone()
+        return int(found)
