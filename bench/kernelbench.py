@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -149,7 +150,7 @@ def _converted(path: Path, precision: str, cache: Path) -> Path:
     return target
 
 
-def summary(trajectory: Any, baseline: Any, judged: list[Any]) -> dict[str, Any]:
+def summary(trajectory: Any, baseline: Any, judged: Iterable[Any] = ()) -> dict[str, Any]:
     """One row as plain data. `judged` are all evaluations, those of the full tier included."""
     from kernel_assistant.records.evaluation import measurably_faster, measurably_slower
 
