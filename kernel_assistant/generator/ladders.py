@@ -68,6 +68,12 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
         "scan/cols": {"block": (32, 64, 128, 256), "unroll": (4, 8, 16, 32), "hint": _NT},
         "window/direct": {"rows": (1, 2, 4, 8, 16), "block": (64, 128, 256, 512)},
         "window/shared": {"rows": (1, 2, 4, 8, 16), "block": (64, 128, 256, 512), "unroll": (1, 2, 4)},
+        "window/strip": {
+            "strip": (2, 4, 8, 16),
+            "rows": (1, 2, 4, 8),
+            "stage": (0, 1),
+            "block": (32, 64, 128, 256, 512),
+        },
     },
 }
 

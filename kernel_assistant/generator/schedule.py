@@ -36,6 +36,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "scan/cols": {"block": 128, "hint": 0, "unroll": 8},
         "window/direct": {"block": 256, "rows": 1},
         "window/shared": {"block": 128, "rows": 1, "unroll": 1},
+        "window/strip": {"block": 128, "rows": 1, "stage": 0, "strip": 4},
         "parts": {},
         "library": {},
         "residual": {},
@@ -50,7 +51,8 @@ class Schedule(Record, frozen=True, kw_only=True):
     vectors in flight; cluster: blocks that share a row; parts, chunk: pieces of a row, or elements of a piece; tx, ty:
     threads along I and along R; tile, lanes: elements computed together; nt, hint: 1 for streaming stores and loads;
     joint: 1 where reductions that can share a pass do; stage (CUDA): 1 for copies to shared memory ahead of the first
-    pass; join: 1 where a launch of its own joins partial results.
+    pass; join: 1 where a launch of its own joins partial results; rows, strip: outputs of a thread below each other and
+    beside each other, where stage is 1 for input that comes through shared memory.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and
     `residual` are the forms of those that a library or PyTorch itself computes.

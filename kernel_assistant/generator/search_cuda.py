@@ -30,14 +30,32 @@ def initial_cuda(shape: Shape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _window(shape: Shape) -> list[Schedule]:
-    """Blocks that fit the rows of outputs first: then a block is a piece of one row."""
+    """Strips first, vectors of them for a thread; then blocks that fit the rows of outputs, one output for a thread."""
     filled = {block: shape.inner / (-(-shape.inner // block) * block) for block in (256, 128, 64)}
     fit = next((block for block, share in filled.items() if share >= 0.8), max(filled, key=filled.__getitem__))
     pairs = ((fit, 1), (fit, 4), (fit, 8), (fit, 2), (256, 1), (256, 4), (128, 1))
     staged = ((fit, 1, 1), (fit, 1, 4), (fit, 4, 1), (64, 1, 2), (fit, 8, 2))
     return [
+        *_strips(shape),
         *(make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs),
         *(make("cuda", "window/shared", block=block, rows=rows, unroll=unroll) for block, rows, unroll in staged),
+    ]
+
+
+def _strips(shape: Shape) -> list[Schedule]:
+    """A vector of outputs a thread, or two; down several rows, or through shared memory where there are none."""
+    size = shape.written_bytes // max(shape.outer * shape.inner, 1)
+    vec = max(min(16 // max(size, 1), 8), 2)
+
+    def block(strip: int) -> int:
+        across = -(-shape.inner // strip)
+        fitting = [size for size in (128, 64, 32) if across >= 0.8 * -(-across // size) * size]
+        return fitting[0] if fitting else 128
+
+    found = [(vec, 1, 0), (vec, 2, 0), (vec, 4, 0), (vec, 1, 1), (2 * vec, 1, 0), (2 * vec, 1, 1), (vec // 2, 4, 0)]
+    return [
+        make("cuda", "window/strip", block=block(strip), rows=rows, stage=stage, strip=strip)
+        for strip, rows, stage in found
     ]
 
 

@@ -12,6 +12,7 @@ from kernel_assistant.generator.cuda.team import emit_team
 from kernel_assistant.generator.cuda.transpose import emit_transpose
 from kernel_assistant.generator.cuda.window import emit_direct
 from kernel_assistant.generator.cuda.window_shared import emit_shared
+from kernel_assistant.generator.cuda.window_strip import emit_strip
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.schedule import Schedule
@@ -29,6 +30,7 @@ SINGLE = {
     "scan/cols": emit_scan_cols,
     "window/direct": emit_direct,
     "window/shared": emit_shared,
+    "window/strip": emit_strip,
 }
 SEVERAL = {"rows/split": emit_split_rows, "rows/team": emit_team, "cols/split": emit_split_cols}
 
@@ -42,6 +44,7 @@ ALLOWED = {
     "hint": (0, 1),
     "joint": (0, 1),
     "stage": (0, 1),
+    "strip": (2, 4, 8, 16),
     "join": (0, 1),
 }
 

@@ -44,8 +44,12 @@ class Direct:
         self.row = row_axis(nest, self.plan) if self.rows > 1 else None
         self.rest = nest.outer[:-1] if self.row is not None else nest.outer
         self.exists: list[str] = []
+        #: Neighbouring outputs of a thread, and threads for a row of outputs.
+        self.strip = dict(schedule.params).get("strip", 1)
         size = nest.size(nest.inner)
-        self.tiled = isinstance(size, int) and size >= FULL_ENOUGH * -(-size // self.block) * self.block
+        self.across = -(-size // self.strip) if isinstance(size, int) else size
+        across = self.across
+        self.tiled = isinstance(across, int) and across >= FULL_ENOUGH * -(-across // self.block) * self.block
 
     def write(self) -> tuple[Unit, Launch]:
         unit, nest, plan = self.unit, self.nest, self.plan
@@ -60,11 +64,11 @@ class Direct:
     def flat(self) -> str:
         """Threads count through all outputs; the number of blocks."""
         unit, nest, bands = self.unit, self.nest, self.bands()
-        size, rest = nest.size(nest.inner), nest.size(self.rest)
+        size, rest = self.across, nest.size(self.rest)
         unit.add(f"const int64_t N = {unit.size(size)};")
         unit.add(f"const int64_t g = (int64_t)blockIdx.x * {self.block} + threadIdx.x;")
         unit.add(f"if (g >= N * {bands} * ({unit.size(rest)})) return;")
-        unit.add("const int64_t i = g % N;")
+        unit.add("const int64_t i = g % N;" if self.strip == 1 else f"const int i = (int)(g % N) * {self.strip};")
         unit.add_if_used("o", f"const int64_t o = g / N{f' / {bands}' if self.row else ''};")
         if self.row is not None:
             unit.add(f"const int first = (int)(g / N % {bands}) * {self.rows};")
@@ -73,18 +77,22 @@ class Direct:
     def tiles(self) -> str:
         """A block is a piece of one row of outputs, so that only the place in the row differs between its threads."""
         unit, nest, bands = self.unit, self.nest, self.bands()
-        size = nest.size(nest.inner)
+        size = self.across
         assert isinstance(size, int)
         count = -(-size // self.block)
-        unit.add(f"const int begin = (int)(blockIdx.x % {count}u) * {self.block};")
-        unit.add("const int i = begin + (int)threadIdx.x;")
+        unit.add(f"const int begin = (int)(blockIdx.x % {count}u) * {self.block * self.strip};")
+        self.own()
         below = f"blockIdx.x / {count}u" if count > 1 else "blockIdx.x"
         unit.add_if_used("o", f"const int o = (int)({below}{f' / {bands}u' if self.row else ''});")
         if self.row is not None:
             unit.add(f"const int first = (int)({below} % {bands}u) * {self.rows};")
         if size % self.block and self.leaves:
-            unit.add(f"if (i >= {size}) return;")
+            unit.add(f"if (i >= {size_text(nest.size(nest.inner))}) return;")
         return f"{count} * {bands} * ({size_text(nest.size(self.rest))})"
+
+    def own(self) -> None:
+        """i: the first output of this thread in its row, where a block begins at `begin`."""
+        self.unit.add("const int i = begin + (int)threadIdx.x;")
 
     def bands(self) -> int:
         if self.row is None:
@@ -101,7 +109,9 @@ class Direct:
         self.body.write(part.steady, scope_loads(unit, self.nest), "s")
         last = part.last
         if not self.tiled or last is None or always_inside(last):
+            unit.open("")
             self.walk(part, tested=True)
+            unit.close()
             return
         reach = (self.block - 1) * last.stride + (last.size - 1) * last.dilation
         start = position("begin", last, "")
@@ -122,7 +132,7 @@ class Direct:
             if span is not band:
                 self.loop(part, f"p{number}_{place}", span, unrolled)
         if band is not None:
-            self._band(f"p{number}_{part.spans.index(band)}", band, unrolled)
+            self.band(f"p{number}_{part.spans.index(band)}", band, unrolled)
         unit.add(f"{part.window.ctype} x = {neutral_text(part)};")
         self._read(part, unrolled, tested)
         self.join(part, band)
@@ -136,19 +146,21 @@ class Direct:
             unit.add("#pragma unroll")
         unit.open(f"for (int k = 0; k < {span.size}; ++k)")
         out = digit(unit, self.rest, span.out, "o")
-        unit.add(f"const int {at} = {position(out if out in ('0', 'o') else f'(int)({out})', span, 'k')};")
-        if not always_inside(span):
-            self._test(at, span, unrolled)
+        place = position(out if out in ("0", "o") else f"(int)({out})", span, "k")
+        self.place(at, place, span, unrolled, not always_inside(span))
 
-    def _test(self, at: str, span: Span, unrolled: bool) -> None:
-        """Leave out positions that do not exist: by a condition on the loads, or by a jump."""
+    def place(self, at: str, place: str, span: Span, unrolled: bool, tested: bool) -> None:
+        """Declare position `at`. One that does not exist is left out: by a condition on the loads, or by a jump."""
+        self.unit.add(f"const int {at} = {place};")
+        if not tested:
+            return
         if not unrolled:
             self.unit.add(f"if ((unsigned){at} >= {span.source.size}u) continue;")
             return
         self.unit.add(f"const bool in_{at} = (unsigned){at} < {span.source.size}u;")
         self.exists.append(f"in_{at}")
 
-    def _band(self, at: str, span: Span, unrolled: bool) -> None:
+    def band(self, at: str, span: Span, unrolled: bool) -> None:
         """All rows of the input that the outputs of this thread look at, each once."""
         unit, used = self.unit, used_rows(span, self.rows)
         if used.bit_length() > MOST_BAND:
@@ -158,8 +170,7 @@ class Direct:
         unit.open(f"for (int b = 0; b < {used.bit_length()}; ++b)")
         if used.bit_count() < used.bit_length():
             unit.add(f"if (!({used:#x}ull >> b & 1)) continue;")
-        unit.add(f"const int {at} = {position('first', span, '')} + b;")
-        self._test(at, span, unrolled)
+        self.place(at, f"{position('first', span, '')} + b", span, unrolled, tested=True)
 
     def _read(self, part: Part, unrolled: bool, tested: bool) -> None:
         """x: the window along the inner loop."""

@@ -1,0 +1,322 @@
+"""Windows whose threads hold `strip` neighbouring outputs of `rows` rows: vectors of the input are brought to registers,
+straight from memory or through the warp's own shared memory, and windows that overlap share what they have in common."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.cpu.window import neutral_text
+from kernel_assistant.generator.cuda.common import scope_loads
+from kernel_assistant.generator.cuda.strip_reach import Reach, reach_of, vectored
+from kernel_assistant.generator.cuda.strip_store import Loops, Stores
+from kernel_assistant.generator.cuda.window import UNROLLED, Direct
+from kernel_assistant.generator.cuda.window_shared import BYTES, STATIC_LIMIT
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import Span
+from kernel_assistant.generator.nest import Access, Nest
+from kernel_assistant.generator.render import Unit, element, joined
+from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.windows import JOIN
+from kernel_assistant.generator.windows_plan import Part
+from kernel_assistant.records import Launch
+
+WARP = 32
+#: Blocks of a row from which those in its middle have text of their own, without tests.
+WITH_MIDDLE = 4
+#: Bytes of one line of all banks of shared memory.
+BANKS = 128
+
+
+def emit_strip(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
+    return Strip(nest, schedule).write()
+
+
+class Strip(Direct):
+    def __init__(self, nest: Nest, schedule: Schedule) -> None:
+        super().__init__(nest, schedule)
+        self.stage = bool(schedule["stage"])
+        self.reaches = [reach_of(nest, part, self.strip) for part in self.plan.parts]
+        self.length = self.reaches[0].outputs
+        if self.strip > self.length:
+            raise Unsupported(f"strips of {self.strip} outputs in rows of {self.length}")
+        if self.stage and not self.tiled:
+            raise Unsupported("a warp's piece of a row, where rows of outputs do not fill blocks")
+        assert isinstance(self.across, int)
+        beyond = self.length % self.strip > 0 or (self.stage and self.across % WARP > 0)
+        self.stores = Stores(self.unit, nest, self.plan, self.strip, self.length, beyond, self.block * self.tiled)
+        # Warps that exchange elements go on as a whole.
+        self.whole = self.stage or bool(self.stores.turned)
+        self.leaves = not self.whole
+        shared = self.stores.bytes + self.stage * sum(
+            self._piece(part, reach) * BYTES[part.window.ctype] * self.block // WARP
+            for part, reach in zip(self.plan.parts, self.reaches, strict=True)
+        )
+        if shared > STATIC_LIMIT:
+            raise Unsupported(f"{shared} bytes of shared memory for a warp's piece of a row")
+
+    def own(self) -> None:
+        unit, last = self.unit, self._last()
+        assert isinstance(self.across, int)
+        if not self.whole:
+            unit.add(f"const int i = begin + (int)threadIdx.x * {self.strip};")
+            return
+        unit.add("const int lane = threadIdx.x & 31;")
+        unit.add(f"const int piece = begin + (int)(threadIdx.x & ~31u) * {self.strip};")
+        if self.across % self.block:
+            unit.add(f"if (piece >= {self.length}) return;")
+        i = f"piece + lane * {self.strip}"
+        # From memory, threads without outputs compute the last ones once more; a piece has room for theirs.
+        again = not self.stage and self.across % WARP > 0
+        unit.add(f"const int i = {f'{i} < {last} ? {i} : {last}' if again else i};")
+
+    def _last(self) -> int:
+        """The first output of the last strip of a row."""
+        return (-(-self.length // self.strip) - 1) * self.strip
+
+    def window(self, part: Part) -> None:
+        unit, number, reach = self.unit, part.number, self.reaches[part.number]
+        unit.add(f"{part.window.ctype} w{number}[{self.rows}][{self.strip}];")
+        self._each("t", self.rows)
+        self._each("s", self.strip)
+        unit.add(f"w{number}[t][s] = {neutral_text(part)};")
+        self.body.write(part.steady, scope_loads(unit, self.nest), "s")
+        if number == 0:
+            self.stores.declare()
+        if self.stage:
+            unit.add(f"__shared__ __align__(16) {part.window.ctype} rows{number}[{self._warps(part, reach)}];")
+            unit.add(
+                f"{part.window.ctype}* const mine{number} = rows{number} + (threadIdx.x >> 5) * {self._piece(part, reach)};"
+            )
+        low, high = reach.outside(self.strip, self._last())
+        edges = low > 0 or high < reach.vectors(self.strip)
+        middle = self.tiled and not self.stage and edges and self.across >= WITH_MIDDLE * self.block
+        if middle:
+            ahead = (self.block - 1) * self.strip * reach.stride + reach.vectors(self.strip) * reach.vec
+            unit.add(f"const int low{number} = {reach.start('begin')};")
+            unit.open(f"if (low{number} >= 0 && low{number} + {ahead} <= {reach.size})")
+            self.walk(part, tested=False)
+            unit.close()
+        unit.open("else" if middle else "")
+        self.walk(part, tested=edges or self.stage)
+        unit.close()
+
+    def _each(self, variable: str, count: int, block: bool = False) -> None:
+        """Begin a loop that is unrolled."""
+        self.unit.add("#pragma unroll")
+        head = f"for (int {variable} = 0; {variable} < {count}; ++{variable})"
+        if block:
+            self.unit.open(head)
+        else:
+            self.unit.add(head)
+
+    def walk(self, part: Part, tested: bool) -> None:
+        """All rows of the input that the windows look at; `tested`: some vectors may be outside their row."""
+        unit, number, reach = self.unit, part.number, self.reaches[part.number]
+        band = next((span for span in part.spans if self.row is not None and span.out is self.row), None)
+        unrolled = self._rows_read(part, band) * reach.held <= UNROLLED
+        self.exists = []
+        for place, span in enumerate(part.spans):
+            if span is not band:
+                self.loop(part, f"p{number}_{place}", span, unrolled)
+        if band is not None:
+            self.band(f"p{number}_{part.spans.index(band)}", band, unrolled)
+        unit.add(f"{part.window.ctype} v[{reach.held}];")
+        if self.stage:
+            self._bring(part, reach)
+        else:
+            self._read_vectors(part, reach, tested)
+        self._overlapping(part, reach)
+        self.join(part, band)
+        for _ in part.spans:
+            unit.close()
+
+    def _rows_read(self, part: Part, band: Span | None) -> int:
+        count = 1
+        for span in part.spans:
+            count *= (
+                span.size if span is not band else (self.rows - 1) * span.stride + (span.size - 1) * span.dilation + 1
+            )
+        return count
+
+    def place(self, at: str, place: str, span: Span, unrolled: bool, tested: bool) -> None:
+        """In text that is unrolled, a row that does not exist is read as row 0, and does not count."""
+        if not (unrolled and tested):
+            super().place(at, place, span, unrolled, tested)
+            return
+        self.unit.add(f"const int {at}_ = {place};")
+        self.unit.add(f"const bool in_{at} = (unsigned){at}_ < {span.source.size}u;")
+        self.unit.add(f"const int {at} = in_{at} ? {at}_ : 0;")
+        self.exists.append(f"in_{at}")
+
+    def _read_vectors(self, part: Part, reach: Reach, tested: bool) -> None:
+        """v: the elements that the strip's windows span, from memory."""
+        unit, vec = self.unit, reach.vec
+        count = reach.vectors(self.strip)
+        low, high = reach.outside(self.strip, self._last())
+        unit.add(f"const int start = {reach.start('i')};")
+        self._each("c", count, block=True)
+        unit.add(f"const int q = start + c * {vec};")
+        if tested:
+            sure = [*([f"c >= {low}"] if low else []), *([f"c < {high}"] if high < count else [])]
+            unit.add(f"const bool in = ({' && '.join(sure)}) || (unsigned)q < {reach.size}u;")
+        unit.add(f"const int base = {'in ? q : 0' if tested else 'q'};")
+        for access in vectored(self.nest, part, reach.axes):
+            unit.add(f"{element(access, 'cuda')} l_{access.name}[{vec}];")
+            unit.add(f"ka_load<{vec}, 0>(l_{access.name}, {self._row(part, access)} + base);")
+        self._each("u", vec, block=True)
+        unit.add(f"const int j = c * {vec} + u - {reach.lead};")
+        unit.open(f"if (j >= 0 && j < {reach.held})")
+        unit.add(f"v[j] = {self._element(part, reach, '', 'in' if tested else '')};")
+        unit.close()
+        unit.close()
+        unit.close()
+
+    def _row(self, part: Part, access: Access) -> str:
+        places = [([span.source], f"p{part.number}_{place}") for place, span in enumerate(part.spans)]
+        return joined(access.name, *(self.unit.position(access, *loop) for loop in places))
+
+    def _element(self, part: Part, reach: Reach, slot: str, inside: str) -> str:
+        """The argument of the window at element u of the vector that begins at `base`."""
+        unit, wide = self.unit, {id(access) for access in vectored(self.nest, part, reach.axes)}
+        unit.add_if_used("p", "const int p = base + u;")
+        texts = {}
+        for access in dict.fromkeys(self.nest.loads.values()):
+            if id(access) in wide:
+                texts[id(access)] = f"ka_get(l_{access.name}{slot}[u])"
+                continue
+            places = [([span.source], f"p{part.number}_{place}") for place, span in enumerate(part.spans)]
+            place = joined(*(unit.position(access, *loop) for loop in [*places, (reach.axes, "p")]))
+            texts[id(access)] = unit.fetch(access, place)
+        inner = self.body.inner()
+        inner.write(part.body, texts)
+        value = inner.name(part.window.arg)
+        return f"{inside} ? {value} : {neutral_text(part)}" if inside else value
+
+    # -- through shared memory
+
+    def _quad(self, part: Part) -> int:
+        """Elements of 16 bytes of shared memory."""
+        return 16 // BYTES[part.window.ctype]
+
+    def _piece(self, part: Part, reach: Reach) -> int:
+        """Elements of shared memory for a warp's piece of a row: four banks are left out after each line of them."""
+        line, quad = BANKS // BYTES[part.window.ctype], self._quad(part)
+        count = reach.vectors(WARP * self.strip) * reach.vec
+        return -(-(count + count // line * quad + quad) // quad) * quad
+
+    def _warps(self, part: Part, reach: Reach) -> int:
+        return self._piece(part, reach) * self.block // WARP
+
+    def _slot(self, part: Part, j: str) -> str:
+        line, quad = BANKS // BYTES[part.window.ctype], self._quad(part)
+        return f"{j} + {j} / {line}u * {quad}u"
+
+    def _bring(self, part: Part, reach: Reach) -> None:
+        """v, where neighbouring threads bring neighbouring vectors of the warp's piece."""
+        unit, vec, number = self.unit, reach.vec, part.number
+        count = reach.vectors(WARP * self.strip)
+        turns = -(-count // WARP)
+        wide = vectored(self.nest, part, reach.axes)
+        unit.add(f"const int start = {reach.start('piece')};")
+        for access in wide:
+            unit.add(f"{element(access, 'cuda')} l_{access.name}[{turns}][{vec}];")
+        for phase in ("load", "store"):
+            self._each("n", turns, block=True)
+            unit.add("const unsigned c = n * 32 + lane;")
+            unit.add(f"const int q = start + (int)c * {vec};")
+            unit.add(f"const bool in = (unsigned)q < {reach.size}u;")
+            unit.add("const int base = in ? q : 0;")
+            if phase == "load":
+                for access in wide:
+                    unit.add(f"ka_load<{vec}, 0>(l_{access.name}[n], {self._row(part, access)} + base);")
+            else:
+                self._put(part, reach, count)
+            unit.close()
+        unit.add("__syncwarp();")
+        self._take(part, reach)
+        unit.add("__syncwarp();")
+
+    def _put(self, part: Part, reach: Reach, count: int) -> None:
+        unit, vec, quad = self.unit, reach.vec, min(reach.vec, self._quad(part))
+        unit.add(f"{part.window.ctype} y[{vec // quad}][{quad}];")
+        self._each("u", vec, block=True)
+        unit.add(f"y[u / {quad}][u % {quad}] = {self._element(part, reach, '[n]', 'in')};")
+        unit.close()
+        self._each("u", vec // quad, block=True)
+        unit.add(f"const unsigned j = c * {vec} + u * {quad};")
+        unit.add(f"if (c < {count}) ka_store<{quad}, 0>(mine{part.number} + ({self._slot(part, 'j')}), y[u]);")
+        unit.close()
+
+    def _take(self, part: Part, reach: Reach) -> None:
+        unit, step, quad = self.unit, self.strip * reach.stride, self._quad(part)
+        if step % quad:
+            quad = 1
+        self._each("c", -(-(reach.lead + reach.held) // quad), block=True)
+        unit.add(f"const unsigned from = lane * {step} + c * {quad};")
+        unit.add(f"{part.window.ctype} y[{quad}];")
+        unit.add(f"ka_load<{quad}, 0>(y, mine{part.number} + ({self._slot(part, 'from')}));")
+        self._each("u", quad, block=True)
+        unit.add(f"const int j = c * {quad} + u - {reach.lead};")
+        unit.add(f"if (j >= 0 && j < {reach.held}) v[j] = y[u];")
+        unit.close()
+        unit.close()
+
+    # -- what windows share
+
+    def _overlapping(self, part: Part, reach: Reach) -> None:
+        """x[strip]: the windows along the row, from pairs, fours, eights, … of v that lie `dilation` apart."""
+        unit, ctype, join = self.unit, part.window.ctype, JOIN[part.window.kind]
+        width, before, names = 1, "v", {1: "v"}
+        while 2 * width <= reach.taps:
+            name, count = f"v{2 * width}", reach.held - (2 * width - 1) * reach.dilation
+            unit.add(f"{ctype} {name}[{count}];")
+            self._each("j", count)
+            unit.add(f"{name}[j] = {join.format(f'{before}[j]', f'{before}[j + {width * reach.dilation}]')};")
+            width, before = 2 * width, name
+            names[width] = name
+        value, done = "", 0
+        while done < reach.taps:
+            at = f"s * {reach.stride} + {done * reach.dilation}"
+            value = join.format(value, f"{names[width]}[{at}]") if value else f"{names[width]}[{at}]"
+            done += width
+            while width > 1 and width > reach.taps - done:
+                width //= 2
+        exists = " && ".join(self.exists)
+        unit.add(f"{ctype} x[{self.strip}];")
+        self._each("s", self.strip)
+        unit.add(f"x[s] = {f'{exists} ? {value} : {neutral_text(part)}' if exists else value};")
+
+    def join(self, part: Part, band: Span | None) -> None:
+        unit = self.unit
+        to = f"w{part.number}[t][s]"
+        step = f"{to} = {JOIN[part.window.kind].format(to, 'x[s]')};"
+        self._each("t", self.rows, block=True)
+        if band is not None:
+            reach = (band.size - 1) * band.dilation
+            unit.add(f"const int above = b - t * {band.stride};")
+            unit.open(f"if (above >= 0 && above <= {reach} && above % {band.dilation} == 0)")
+        self._each("s", self.strip)
+        unit.add(step)
+        if band is not None:
+            unit.close()
+        unit.close()
+
+    def outputs(self) -> None:
+        unit, nest, plan = self.unit, self.nest, self.plan
+        loops: Loops = []
+        if self.row is not None:
+            self._each("t", self.rows, block=True)
+            unit.add("const int row = first + t;")
+            unit.add(f"if (row >= {self.row.size}) continue;")
+            loops = [([self.row], "row")]
+        body = self.body.inner()
+        body.write(plan.steady, scope_loads(unit, nest, *loops), "s")
+        self.stores.open(loops)
+        self._each("s", self.strip, block=True)
+        unit.add_if_used("e", "const int e = i + s;")
+        inner = body.inner()
+        inner.names.update((id(p.window), f"w{p.number}[{'t' if self.row else 0}][s]") for p in plan.parts)
+        inner.write(plan.body, self.stores.texts(loops))
+        self.stores.put(inner, loops)
+        unit.close()
+        self.stores.close(loops)
+        if self.row is not None:
+            unit.close()
