@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel_assistant.generator.channels_last import channels_last
 from kernel_assistant.generator.convolutions import CONVOLUTIONS
 from kernel_assistant.generator.flow import COPY, FREE, operator
 from kernel_assistant.generator.library import library_nodes
@@ -13,6 +14,8 @@ Groups = tuple[tuple[str, ...], ...]
 
 def with_readable_operands(graph: OpGraph, target: str) -> tuple[OpGraph, Groups]:
     """The graph with copies before products and convolutions that need them, and the library's groups in it."""
+    able = {name for group in library_nodes(graph, target) for name in group}
+    graph = channels_last(graph, able)
     groups = library_nodes(graph, target)
     listed = {name for group in groups for name in group}
     calls = {

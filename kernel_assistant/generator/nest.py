@@ -115,12 +115,12 @@ def in_memory_order(program: Program, spine: Axes) -> list[Axis]:
     index = resolve_index(program.outputs[0].index)
     if set(index) != set(spine) or any(isinstance(expr, Window) for expr in program.exprs):
         return list(spine)
+    return sorted(spine, key=lambda axis: _stride(index[axis]), reverse=True)
 
-    def stride(axis: Axis) -> int:
-        step = index[axis]
-        return step if isinstance(step, int) else sum(value * 4096 ** len(key) for key, value in step.terms)
 
-    return sorted(spine, key=stride, reverse=True)
+def _stride(step: Size) -> int:
+    """To compare strides: free sizes count as large."""
+    return step if isinstance(step, int) else sum(value * 4096 ** len(key) for key, value in step.terms)
 
 
 def _reduced_axes(program: Program) -> set[Axis]:
@@ -146,7 +146,20 @@ def _spine(program: Program, loops: set[Axis]) -> Axes:
     if not full:
         raise Unsupported("results of shapes that do not share their loops")
     written = [shape for shape in full if set(shape) in stored]
-    return written[-1] if written else full[0]
+    return written[-1] if written else _as_read(program, full[0], loops)
+
+
+def _as_read(program: Program, spine: Axes, loops: set[Axis]) -> Axes:
+    """Loops of a reduction as the first tensor that has all of them lies in memory; what is reduced keeps its order,
+    which positions of extremes count in."""
+    for expr in program.exprs:
+        if isinstance(expr, Load) and not expr.terms and expr.guard is None:
+            index = resolve_index(expr.index)
+            if set(index) == set(spine):
+                order = sorted(spine, key=lambda axis: _stride(index[axis]), reverse=True)
+                same = [axis for axis in order if axis in loops] == [axis for axis in spine if axis in loops]
+                return tuple(order) if same else spine
+    return spine
 
 
 def _family(program: Program, reduced: list[Axis], inner: list[Axis]) -> str:

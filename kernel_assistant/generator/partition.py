@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kernel_assistant.generator.channels_last import COPY_BACK
 from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.copies import with_readable_operands
 from kernel_assistant.generator.cost import RATES, part_seconds
@@ -19,6 +20,7 @@ from kernel_assistant.generator.graph_text import read_graph, write_graph
 from kernel_assistant.generator.library import library_nodes
 from kernel_assistant.generator.residual import as_call, nodes_that_stay
 from kernel_assistant.records import OpGraph
+from kernel_assistant.records.graph import references
 from kernel_assistant.records.residual import ResidualCall
 
 #: An interval that grew this often without becoming a nest again is given up.
@@ -166,6 +168,11 @@ def _cheapest(flow: Flow, original: OpGraph, target: str) -> list[Part]:
     return parts[::-1]
 
 
+def _reads_back(graph: OpGraph) -> bool:
+    back = {node.name for node in graph.nodes if node.op == COPY_BACK}
+    return any(name in back for node in graph.nodes for name in references(node))
+
+
 def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> Part:
     """The units [begin, end) as a part. Raises Unsupported where they are not one."""
     kinds = {unit.kind for unit in flow.units[begin:end]}
@@ -173,6 +180,8 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> P
         raise Unsupported("a call and other nodes")
     kind = kinds.pop()
     graph, inputs, outputs = flow.part(begin, end)
+    if _reads_back(graph):
+        raise Unsupported("channels go first before anything else reads them")
     nest = checked_nest(graph, target) if kind == "kernel" else None
     call = as_call(original, graph, inputs, outputs) if kind == "residual" else None
     return Part(graph, inputs, outputs, kind, part_seconds(graph, nest, target), call)

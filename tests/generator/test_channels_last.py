@@ -1,0 +1,132 @@
+"""Convolutions turned to channels last: which, what stands around them, and the values on a GPU."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from kernel_assistant.generator.channels_last import COPY_BACK, channels_last
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.flow import COPY
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.partition import cut
+from kernel_assistant.generator.search import initial
+from tests.generator.harness import Built, as_list, bindings, export
+from tests.generator.test_cuda import H200
+
+
+class Head(nn.Module):
+    """A convolution with something behind it."""
+
+    def __init__(self, inner: nn.Module, *rest: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.rest = inner, nn.Sequential(*rest)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rest(self.inner(x))
+
+
+class LeastChannel(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(torch.min(x, dim=1, keepdim=True)[0])
+
+
+class Chain(nn.Module):
+    """A residual sum across two convolutions, the first of them a result as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first = self.first(x)
+        return first, torch.relu(self.second(torch.relu(first)) + x)
+
+
+def _image(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+CASES = {
+    "bare": (Head(nn.Conv2d(8, 24, 3)), _image(7, 8, 150, 150)),
+    "relu and scaling": (Head(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.Hardtanh()), _image(7, 8, 150, 150)),
+    "least channel": (Head(nn.Conv2d(8, 24, 3), LeastChannel()), _image(7, 8, 150, 150)),
+    "pooling": (Head(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), _image(7, 8, 150, 150)),
+    "group norm": (Head(nn.Conv3d(8, 16, 3), nn.SiLU(), nn.GroupNorm(4, 16)), _image(5, 8, 18, 34, 50)),
+    "transposed, softmax": (
+        Head(nn.ConvTranspose3d(8, 16, 3, stride=2), nn.Softmax(1)),
+        _image(3, 8, 16, 17, 19),
+    ),
+    "transposed, grouped": (Head(nn.ConvTranspose2d(8, 16, 4, 2, 1, groups=2), nn.GELU()), _image(3, 8, 97, 101)),
+    "chain": (Chain(), _image(7, 8, 150, 150)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions_are_done_with_channels_last(name: str) -> None:
+    model, x = CASES[name]
+    graph = export(model.eval(), x)
+    for schedule in initial(graph, "cuda", H200)[:2]:
+        candidate = emit(graph, schedule)
+        calls = [launch for launch in candidate.plan.launches if launch.library.startswith("cudnn")]
+        assert calls
+        assert all(dict(launch.settings)["layout"] == "nhwc" for launch in calls)
+        assert parse(candidate) == (graph, schedule)
+
+
+@pytest.mark.parametrize("name", ["pooling", "group norm", "transposed, softmax"])
+def test_what_reads_across_gets_channels_first(name: str) -> None:
+    model, x = CASES[name]
+    parts = cut(export(model.eval(), x), "cuda").parts
+    assert any(node.op == COPY_BACK for part in parts for node in part.graph.nodes)
+    assert not any(value.spec.strides for value in parts[-1].graph.inputs)
+
+
+def test_a_reduction_reads_channels_where_they_lie() -> None:
+    model, x = CASES["least channel"]
+    graph = export(model.eval(), x)
+    assert not any(node.op == COPY_BACK for part in cut(graph, "cuda").parts for node in part.graph.nodes)
+    assert initial(graph, "cuda", H200)[0].parts[-1].form.startswith("rows/")
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (nn.Conv2d(8, 24, 1), _image(7, 8, 150, 150)),
+        (nn.Conv2d(3, 24, 3), _image(7, 3, 150, 150)),
+        (nn.Conv2d(8, 24, 3), _image(1, 8, 20, 20)),
+        (nn.Conv1d(8, 24, 3), _image(7, 8, 65536)),
+    ],
+    ids=["filter of one element", "three channels", "small", "one dimension"],
+)
+def test_others_stay_as_they_are(model: nn.Module, x: torch.Tensor) -> None:
+    graph = export(model, x)
+    assert channels_last(graph, {node.name for node in graph.nodes}) == graph
+
+
+def test_a_layout_that_the_user_chose_is_kept() -> None:
+    layout = torch.channels_last
+    model = nn.Conv2d(8, 24, 3).to(memory_format=layout)  # type: ignore[call-overload]
+    graph = export(model, _image(7, 8, 150, 150).contiguous(memory_format=layout))
+    assert not any(node.op.startswith(COPY) for part in cut(graph, "cuda").parts for node in part.graph.nodes)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, tmp_path: Path) -> None:
+    """At the exported sizes, another batch, and a batch of one; TF32 is allowed, as PyTorch has it."""
+    model, x = CASES[name]
+    graph = export(model.eval(), x)
+    exact = copy.deepcopy(model).double()
+    for schedule in initial(graph, "cuda", H200)[:3]:
+        built = Built(graph, schedule, tmp_path)
+        for given in (x, x[:2], x[:1]) if graph.dims else (x,):
+            with torch.no_grad():
+                wanted = as_list(exact(given.double()))
+            for got, want in zip(built(bindings(graph, model, (given,))), wanted, strict=True):
+                assert got.shape == want.shape
+                assert float((got.double() - want).abs().max() / want.abs().max()) < 3e-3
