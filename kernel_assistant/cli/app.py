@@ -33,6 +33,7 @@ _COMMANDS = {
     "export": ("export", "Write a job's kernels for use without this tool."),
     "jobs": ("jobs", "List jobs: running, waiting, interrupted, newest."),
     "attach": ("jobs", "Watch a job; an interrupted one goes on."),
+    "say": ("jobs", "Tell the model of a running job something."),
     "cancel": ("jobs", "Stop a job and keep what it found."),
     "history": ("jobs", "List what was done, newest first."),
     "show": ("show", "Report of one job."),

@@ -1,4 +1,4 @@
-"""`jobs`, `attach`, `cancel`, `history`."""
+"""`jobs`, `attach`, `say`, `cancel`, `history`."""
 
 from __future__ import annotations
 
@@ -66,6 +66,17 @@ def attach_command(job: str, as_json: bool, **flags: object) -> int:
         print(f"job {stream.job} goes on; stop it with: kernel-assistant cancel {stream.job}", file=sys.stderr)
         return EXIT_CANCELLED
     return conclude(result, as_json=as_json)
+
+
+@click.command("say")
+@click.argument("job")
+@click.argument("words", nargs=-1, required=True)
+@host_options
+def say_command(job: str, words: tuple[str, ...], **flags: object) -> int:
+    """Tell the model that works on JOB (a number or `last`) something; it reads it at its next turn."""
+    with host_client(settings_for(None, flags)) as client:
+        client.say(job, " ".join(words))
+    return EXIT_OK
 
 
 @click.command("cancel")

@@ -24,6 +24,9 @@ from kernel_assistant.session.client import Client
 @run_options
 @host_options
 @json_option
+@click.option("--endpoint", metavar="URL", help="OpenAI-compatible server whose model plays (or a registered name).")
+@click.option("--model", metavar="NAME", help="Model that plays: see `models list`; with --endpoint its name there.")
+@click.option("--episodes", type=int, metavar="N", help="Conversations at once; the best of all counts (default: 1).")
 @click.option("--fail-under", type=float, metavar="X", help="Exit with 1 unless X times as fast as torch.compile.")
 @click.option("--detach", is_flag=True, default=None, help="Print the job's number and leave it to the session host.")
 @click.option("--free-wins/--no-free-wins", default=None, help="Measure what gains without a kernel (default: yes).")

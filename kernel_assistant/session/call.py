@@ -85,7 +85,7 @@ def optimize_module(
     torch = _torch_of(module)
     flags: dict[str, object] = {"target": target, "budget": budget, "numerics": numerics}
     settings, _ = resolve(None, flags)
-    check_policy(settings.policy)
+    check_policy(settings)
     origin = _origin_of(type(module))
     task = _task(torch, settings, module, origin, tuple(inputs), dict(kwargs or {}))
     # The caller's interpreter has the torch that made the module, and what its file imports.

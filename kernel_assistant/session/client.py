@@ -48,6 +48,10 @@ class Client:
         """UsageError for an unknown job; TimeoutError or HostError if the host does not answer in `timeout` seconds."""
         return JobState(self._call("cancel", timeout, job=job))
 
+    def say(self, job: str, text: str) -> None:
+        """Tell the model of a running job something, for its next turn. UsageError for a job that does not run."""
+        self._call("say", job=job, text=text)
+
     def attach(self, job: str, from_seq: int = 0) -> EventStream:
         """Events of `job`, old and new, until it ends; an interrupted job goes on. UsageError for an unknown one."""
         return self._retrying(lambda connection: EventStream(connection, job, from_seq))

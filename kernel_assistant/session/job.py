@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import msgspec
 
-from kernel_assistant.agent.budget import Budget
-from kernel_assistant.agent.loop import run_episode
+from kernel_assistant.agent.loop import Episode
 from kernel_assistant.apply import export_model_new
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.errors import Cancelled, InternalError, MissingError, UsageError, WorkerError
@@ -35,8 +35,7 @@ from kernel_assistant.session.free_wins import FreeWinStep, reserved_seconds
 from kernel_assistant.session.freeform_job import check_freeform, checked
 from kernel_assistant.session.jobs import JobServices
 from kernel_assistant.session.outcome import best_candidate, best_of, outcome_of
-from kernel_assistant.session.policies import Recorded, choose_policy
-from kernel_assistant.session.prepare import check_policy
+from kernel_assistant.session.players import Players
 from kernel_assistant.store import JobKind, JobOptions
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.cuda import gpus
@@ -75,7 +74,6 @@ def run_job(
     services: JobServices,
 ) -> OptimizeResult:
     """Run one job. Raises UsageError, MissingError and InternalError; a bad kernel is in the result."""
-    check_policy(options.policy)
     started = time.monotonic()
     device = device_of(services.device)
     emit(Progress(phase="open", message=f"starting {options.python}"))
@@ -122,15 +120,12 @@ class _Run:
 
     def optimize(self) -> OptimizeResult:
         """Play an episode with the chosen policy."""
-        policy = Recorded(choose_policy(self._options.policy), self._services.store, self._services.job)
-        trajectory = run_episode(
-            self._environment,
-            policy,
-            Budget(seconds=self._options.budget - reserved_seconds(self._options)),
-            emit=self._emit,
-            cancel=self._cancel,
-            resume_steps=self._services.resume_steps,
-        )
+        seconds = self._options.budget - reserved_seconds(self._options)
+        playing = Players(self._task, self._options, self._environment, self._services, self._emit, self._cancel)
+        with closing(playing) as players:
+            phases = players.phases(seconds)
+            trajectory = Episode(players.judging, phases, self._emit, self._cancel).run()
+            players.keep(trajectory)
         self._services.store.add_trajectory(self._services.job, trajectory)
         candidate, evaluation = best_candidate(trajectory)
         artifacts = self._write(trajectory, candidate, trajectory.final or evaluation)

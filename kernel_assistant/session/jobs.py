@@ -6,13 +6,13 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from kernel_assistant.config import Settings
-from kernel_assistant.errors import EXIT_INTERNAL, Cancelled, KernelAssistantError, StoreError
+from kernel_assistant.errors import EXIT_INTERNAL, Cancelled, KernelAssistantError, StoreError, UsageError
 from kernel_assistant.events import AnyEvent, JobFailed, JobFinished, JobQueued, JobStarted
 from kernel_assistant.records import JobOutcome, KernelTask, OptimizeResult, Step
 from kernel_assistant.session.event_log import EventLog
@@ -29,7 +29,8 @@ WORKER_LOG = "worker.log"
 
 @dataclass(frozen=True)
 class JobServices:
-    """What the host lends to a running job. `folder` is the job's own; `resume_steps` were measured before a crash."""
+    """What the host lends to a running job. `folder` is the job's own; `resume_steps` were measured before a crash;
+    `said` grows by what the user says to a model."""
 
     job: str
     device: str
@@ -38,6 +39,7 @@ class JobServices:
     store: Store
     workers: WorkerPool
     resume_steps: tuple[Step, ...]
+    said: Sequence[str] = ()
 
 
 class RunJob(Protocol):
@@ -126,6 +128,14 @@ class JobTable:
             self._finish(live, JobFinished(result=empty_result(row, JobOutcome.cancelled)), JobState.cancelled)
         return self.store.job(row.id).state
 
+    def say(self, job: str, text: str) -> None:
+        """Tell the models of a queued or running job something. Raises UsageError for a job that has ended."""
+        with self._lock:
+            live = self._jobs.get(self.store.job(job).id)
+            if live is None:
+                raise UsageError(f"job {job} does not run", "kernel-assistant jobs lists those that do")
+            live.said.append(text)
+
     def retire(self) -> bool:
         """Take no more work if there is none now; True if so."""
         with self._lock:
@@ -202,6 +212,7 @@ class JobTable:
             store=self.store,
             workers=self._workers,
             resume_steps=self.store.steps(row.id) if job.resumed else (),
+            said=job.said,
         )
 
         def emit(event: AnyEvent) -> None:

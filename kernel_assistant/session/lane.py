@@ -11,13 +11,14 @@ from kernel_assistant.store import JobRow
 
 
 class Job:
-    """A job in the host's hands: its row as submitted, its log and its cancel token."""
+    """A job in the host's hands: its row as submitted, its log, its cancel token, and what the user said to it."""
 
     def __init__(self, row: JobRow, log: EventLog, *, resumed: bool) -> None:
         self.row = row
         self.log = log
         self.resumed = resumed
         self.cancel = threading.Event()
+        self.said: list[str] = []
 
 
 class Lane:

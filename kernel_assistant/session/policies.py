@@ -1,23 +1,16 @@
-"""Which policy plays, and keeping what it did."""
+"""Keeping what policies do, so that a crash loses one turn at most."""
 
 from __future__ import annotations
 
+from kernel_assistant.agent.model_policy import ModelPolicy
 from kernel_assistant.policy.base import EpisodeView, Move, Policy
 from kernel_assistant.records import OpGraph
-from kernel_assistant.session.prepare import check_policy
+from kernel_assistant.records.transcript import Message
 from kernel_assistant.store import Store
 
 
-def choose_policy(name: str) -> Policy:
-    """`auto` takes what is there. Raises MissingError for a model, which this version does not serve."""
-    check_policy(name)
-    from kernel_assistant.policy.generator import GeneratorPolicy
-
-    return GeneratorPolicy()
-
-
 class Recorded:
-    """A policy whose finished steps are stored before it moves again, so that a crash loses one turn at most."""
+    """A policy whose finished steps are stored before it moves again."""
 
     def __init__(self, policy: Policy, store: Store, job: str) -> None:
         self._policy = policy
@@ -34,3 +27,25 @@ class Recorded:
             self._store.add_step(self._job, step)
         self._stored = len(view.steps)
         return self._policy.step(view)
+
+
+class Transcribed(Recorded):
+    """A conversation whose messages are stored at every step. `number` counts the job's conversations from 0."""
+
+    def __init__(self, policy: ModelPolicy, store: Store, job: str, number: int) -> None:
+        super().__init__(policy, store, job)
+        self._model, self._number = policy, number
+        self._kept: tuple[Message, ...] = ()
+
+    def step(self, view: EpisodeView) -> Move:
+        try:
+            return super().step(view)
+        finally:
+            self.keep()
+
+    def keep(self, ending: str = "") -> None:
+        transcript = self._model.transcript(ending)
+        self._kept = self._store.transcripts.keep(self._job, self._number, transcript, self._kept)
+
+    def close(self) -> None:
+        self._model.close()

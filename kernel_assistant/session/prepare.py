@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from kernel_assistant.config import Settings
-from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Candidate, KernelTask
 from kernel_assistant.session.recorded import from_file, from_scan
 from kernel_assistant.store import JobKind, JobOptions
@@ -32,7 +32,8 @@ def prepare(
     from kernel_assistant.source.build import build_task, split_spec
     from kernel_assistant.source.declared import NoInputsError
 
-    check_policy(settings.policy)
+    if not elsewhere:
+        check_policy(settings)
     target = "cpu" if elsewhere else resolve_target(settings.target)
     if inputs != "recorded":
         try:
@@ -55,7 +56,8 @@ def prepare(
 
 def prepare_scanned(spec: str, settings: Settings, *, elsewhere: bool = False) -> tuple[KernelTask, JobOptions]:
     """Task and options for `ID:CLASS` of a scan. Raises as `prepare` does."""
-    check_policy(settings.policy)
+    if not elsewhere:
+        check_policy(settings)
     recorded = from_scan(spec, settings, "cpu" if elsewhere else resolve_target(settings.target))
     return recorded.task, options(settings, settings.python or recorded.python, kind=JobKind.optimize)
 
@@ -68,13 +70,18 @@ def options(settings: Settings, python: str, *, kind: JobKind, candidate: Candid
         python=python,
         sandbox=settings.sandbox,
         candidate=candidate,
+        endpoint=settings.endpoint,
+        model=settings.model,
+        episodes=settings.episodes,
     )
 
 
-def check_policy(name: str) -> None:
-    """Raises MissingError for a model, which this version does not serve."""
-    if name == "model":
-        raise MissingError("no model is installed", "use --policy generator (or auto, which takes what is there)")
+def check_policy(settings: Settings) -> None:
+    """Raises NoModelError for a model where none is named anywhere."""
+    if settings.policy == "model":
+        from kernel_assistant.serving.registry import find
+
+        find(settings.endpoint or settings.model, settings)
 
 
 def resolve_target(target: str) -> str:

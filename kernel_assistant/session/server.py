@@ -116,6 +116,7 @@ class Server:
             "submit": self._submit,
             "jobs": self._list,
             "cancel": lambda job: self._jobs.cancel(job).value,
+            "say": self._jobs.say,
             "status": self._status,
             "shutdown": self._shutdown,
         }

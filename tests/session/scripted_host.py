@@ -9,7 +9,7 @@ from kernel_assistant.config import resolve
 from kernel_assistant.policy.base import Move
 from kernel_assistant.records import Candidate, Launch, Plan
 from kernel_assistant.records.candidate import BufferSpec
-from kernel_assistant.session import job
+from kernel_assistant.session import job, players
 from kernel_assistant.session.host import serve
 
 SOURCE = """
@@ -50,6 +50,6 @@ class Scripted:
 
 
 if __name__ == "__main__":
-    job.choose_policy = lambda name: Scripted()
+    players.generator = Scripted
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.exit(serve(resolve()[0], job.run_job, job.lane_of))
