@@ -20,7 +20,7 @@ _SILENCE = 600.0
 
 
 def ask(url: str, key: str, path: str, body: dict[str, Any], cancelled: Callable[[], bool]) -> dict[str, Any]:
-    """What llama.cpp's server answers to a POST. Leaving by a cancel closes the connection, at which it stops generating.
+    """What llama.cpp's server answers to a POST. A cancel closes the connection, at which it stops generating.
 
     Raises Cancelled, ContextFullError, EngineError, and OSError or HTTPException where nobody answers.
     """

@@ -64,11 +64,9 @@ class EmbeddedModel:
                 role="assistant",
                 content=answer["content"],
                 token_ids=ids,
-                logprobs=self._logprobs(prompt, ids, answer["completion_probabilities"], cancelled),
+                logprobs=self._logprobs(prompt, ids, answer.get("completion_probabilities"), cancelled),
                 finish_reason="length" if answer["stop_type"] == "limit" else "stop",
-                usage=Usage(
-                    prompt_tokens=len(prompt), completion_tokens=len(ids), seconds=time.monotonic() - began
-                ),
+                usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(ids), seconds=time.monotonic() - began),
             )
         except (OSError, http.client.HTTPException) as error:
             raise self._engine.why() from error
@@ -90,13 +88,13 @@ class EmbeddedModel:
         return tuple(int(number) for number in self._ask("/tokenize", body, lambda: False)["tokens"])
 
     def _logprobs(
-        self, prompt: list[int], ids: tuple[int, ...], given: Sequence[Any], cancelled: Callable[[], bool]
+        self, prompt: list[int], ids: tuple[int, ...], given: Sequence[Any] | None, cancelled: Callable[[], bool]
     ) -> tuple[float, ...]:
-        """One for each of `ids`. llama.cpp leaves out tokens that end in the middle of a character: those are asked for.
+        """One for each of `ids`. llama.cpp leaves out tokens that end inside a character: those are asked for.
 
         Raises ValueError where what is `given` is not a part of the reply.
         """
-        known = list(reversed(given))
+        known = list(reversed(given or ()))
         found = []
         for place, number in enumerate(ids):
             if known and known[-1]["id"] == number:
@@ -108,7 +106,9 @@ class EmbeddedModel:
         return tuple(found)
 
     def _logprob(self, prompt: list[int], number: int, cancelled: Callable[[], bool]) -> float:
-        body = _body(prompt, Sampling(max_tokens=1, temperature=0.0)) | {"n_probs": _EVERY_TOKEN, "logit_bias": []}
+        # A whole character is made to follow, since nothing is said of others; the bias does not touch what is given.
+        whole = [[self._tokens("a", False)[0], 1e4]]
+        body = _body(prompt, Sampling(max_tokens=1, temperature=0.0)) | {"n_probs": _EVERY_TOKEN, "logit_bias": whole}
         every = self._ask("/completion", body, cancelled)["completion_probabilities"]
         return next(float(token["logprob"]) for token in every[0]["top_logprobs"] if token["id"] == number)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,17 +15,9 @@ from kernel_assistant.serving.convert_run import convert
 from kernel_assistant.serving.local import LocalEngine
 from kernel_assistant.serving.plan import plan
 from kernel_assistant.serving.request import ServeRequest
+from tests.serving import tiny as tiny_module
 
 HERE = Path(__file__).parent
-
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"serving_{name}", HERE / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass(frozen=True)
@@ -43,12 +32,11 @@ class Tiny:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    module = _load("tiny")
     folder = tmp_path_factory.mktemp("model") / "tiny"
-    model = module.make(folder)
+    model = tiny_module.make(folder)
     gguf = folder.with_name("tiny.gguf")
     convert("to-gguf", folder, gguf)
-    return Tiny(module, model, folder, gguf)
+    return Tiny(tiny_module, model, folder, gguf)
 
 
 @pytest.fixture

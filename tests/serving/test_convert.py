@@ -154,7 +154,7 @@ def test_unknown_tensors_are_refused(tiny, tmp_path):
     folder = shutil.copytree(tiny.folder, tmp_path / "odd")
     weights = load_file(folder / "model.safetensors") | {"model.extra.weight": np.zeros(4, np.float32)}
     save_file(weights, folder / "model.safetensors")
-    with pytest.raises(UsageError, match="model.extra.weight"):
+    with pytest.raises(UsageError, match=r"model\.extra\.weight"):
         to_gguf(folder, tmp_path / "odd.gguf")
 
 

@@ -6,6 +6,7 @@ survive 8 bits, and it calls a tool.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -62,26 +63,42 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def make(folder: Path, steps: int = 120) -> LlamaForCausalLM:
+@dataclass(frozen=True)
+class Size:
+    """`heads` have `head_width` channels each, two of them share a key."""
+
+    width: int = 96
+    inner: int = 192
+    layers: int = 2
+    heads: int = 6
+    head_width: int = 16
+    context: int = 512
+
+
+TEN_MILLION = Size(width=384, inner=1024, layers=6, heads=6, head_width=64, context=4096)
+
+
+def make(folder: Path, size: Size | None = None, *, steps: int = 120, device: str = "cpu") -> LlamaForCausalLM:
     """Train and save one; the model in float32. Grouped queries, tied embedding, a vocabulary with spare ids."""
+    size = size or Size()
     torch.manual_seed(0)
     words = tokenizer()
     config = LlamaConfig(
         vocab_size=352,
-        hidden_size=96,
-        intermediate_size=192,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=3,
-        head_dim=16,
-        max_position_embeddings=512,
+        hidden_size=size.width,
+        intermediate_size=size.inner,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads // 2,
+        head_dim=size.head_width,
+        max_position_embeddings=size.context,
         rope_parameters={"rope_type": "default", "rope_theta": 50000.0},
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=words.eos_token_id,
         pad_token_id=words.pad_token_id,
     )
-    model = LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config).to(device)
     _learn(model, *conversation_ids(words), steps)
     model.save_pretrained(folder)
     words.save_pretrained(folder)
@@ -96,12 +113,15 @@ def conversation_ids(words: PreTrainedTokenizerFast) -> tuple[list[int], list[in
 
 
 def _learn(model: LlamaForCausalLM, prompt: list[int], answer: list[int], steps: int) -> None:
-    ids = torch.tensor([prompt + answer])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so little work is slower on several, and much slower beside others
+    ids = torch.tensor([prompt + answer], device=model.device)
     labels = ids.clone()
     labels[:, : len(prompt)] = -100
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3 if model.config.hidden_size < 200 else 1e-3)
     for _ in range(steps):
         loss = model(input_ids=ids, labels=labels).loss
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+    torch.set_num_threads(threads)
