@@ -57,10 +57,11 @@ def markdown(document: dict[str, Any]) -> str:
     """The page for people, of the JSON document of a run."""
     machine = document["machine"]
     lines = [f"# Benchmarks: {document['device']}, target {document['target']}", ""]
-    lines += [f"Taken {document['taken']} by `make bench`. Do not edit.", ""]
+    lines += ["Written by `make bench`; each part says when it was measured. Do not edit.", ""]
     lines += ["| machine | |", "|---|---|", *(f"| {key} | {value} |" for key, value in machine.items()), ""]
     for name, rows in document["figures"].items():
-        lines += [f"## {name}", "", "| figure | value | aim | met | how |", "|---|---|---|---|---|"]
+        lines += [f"## {name}", "", f"Measured {document['taken'][name]}.", ""]
+        lines += ["| figure | value | aim | met | how |", "|---|---|---|---|---|"]
         lines += [_row(row) for row in rows] + [""]
     if document["failed"]:
         lines += ["## Not measured", "", *(f"- {name}: {reason}" for name, reason in document["failed"].items()), ""]

@@ -47,31 +47,41 @@ def main() -> int:
     device = detect(arguments.target)
     arguments.target = device.target
     document: dict[str, Any] = {
-        "schema": "kernel-assistant/bench/1",
+        "schema": "kernel-assistant/bench/2",
         "target": device.target,
         "device": device.name,
-        "taken": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "short": arguments.short,
         "machine": describe(device),
+        "taken": {},
         "figures": {},
         "failed": {},
         "seconds": {},
     }
+    path = _path(document, Path(arguments.out or ROOT / "docs" / "benchmarks"))
+    writes = bool(arguments.out) or not (arguments.only or arguments.short)
+    if arguments.only and writes:
+        _keep(document, path)
     for name in arguments.only or MEASUREMENTS:
         print(f"\n{name}", flush=True)
         began = time.perf_counter()
         found = measured(name, arguments)
         document["seconds"][name] = round(time.perf_counter() - began, 1)
+        document["taken"][name] = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+        document["failed"].pop(name, None)
         if isinstance(found, str):
             document["failed"][name] = found
+            document["figures"].pop(name, None)
             print(f"  not measured: {found}")
-            continue
-        document["figures"][name] = found
-        for row in found:
-            verdict = {True: "met", False: "NOT MET", None: ""}[row["met"]]
-            print(f"  {row['name']:<44} {number(row['value']):>9} {row['unit']:<6} {row['aim'] or '':<8} {verdict}")
-    if (not arguments.only and not arguments.short) or arguments.out:
-        _write(document, Path(arguments.out or ROOT / "docs" / "benchmarks"), markdown(document))
+        else:
+            document["figures"][name] = found
+            for row in found:
+                verdict = {True: "met", False: "NOT MET", None: ""}[row["met"]]
+                print(f"  {row['name']:<44} {number(row['value']):>9} {row['unit']:<6} {row['aim'] or '':<8} {verdict}")
+        if writes:
+            # After each, so that a run that is ended loses one measurement.
+            _write(document, path, markdown(document))
+    if writes:
+        print(f"\nwritten: {path} and .md")
     return 1 if document["failed"] else 0
 
 
@@ -119,18 +129,34 @@ def child(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write(document: dict[str, Any], folder: Path, page: str) -> None:
+def _path(document: dict[str, Any], folder: Path) -> Path:
     name = "".join(letter if letter.isalnum() else "-" for letter in document["device"]).strip("-").lower()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{document['target']}-{name}.json"
+    return folder / f"{document['target']}-{name}.json"
+
+
+def _keep(document: dict[str, Any], path: Path) -> None:
+    """Take over what was measured on this device before and is not measured now."""
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if before["schema"] == document["schema"]:
+            for part in ("taken", "figures", "failed", "seconds"):
+                document[part] = before[part]
+
+
+def _write(document: dict[str, Any], path: Path, page: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     path.with_suffix(".md").write_text(page, encoding="utf-8")
-    print(f"\nwritten: {path} and .md")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), help="these alone; nothing is written")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=list(MEASUREMENTS),
+        help="these alone; written with --out only, beside what is there",
+    )
     parser.add_argument("--target", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--out", help="folder to write to (default docs/benchmarks, where everything is measured)")
     parser.add_argument("--short", action="store_true", help="try the scripts out: few repeats, nothing is written")
