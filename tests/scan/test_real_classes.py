@@ -1,0 +1,121 @@
+"""Ten classes of transformers as they are installed: scanned, optimized, applied, checked, scanned again, undone.
+
+The search is one schedule of each, verified in full: what a longer one finds is measured by bench/real_classes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.apply import apply_outside
+from kernel_assistant.environment.compile import Binary
+from kernel_assistant.environment.session import open_environment
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.search import initial
+from kernel_assistant.session.artifacts import write_result
+from kernel_assistant.session.prepare import prepare_scanned
+from kernel_assistant.targets.detect import detect
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(__file__).parents[1] / "data" / "programs" / "real_models.py"
+MODELS = "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler"
+CLASSES = (
+    *("LlamaRMSNorm", "LlamaRotaryEmbedding", "Gemma2RMSNorm", "T5LayerNorm", "BertEmbeddings"),
+    *("NewGELUActivation", "CohereLayerNorm", "ConvNextV2GRN", "ConvNextV2LayerNorm", "TimeSeriesStdScaler"),
+)
+MAIN = """
+import json
+import sys
+
+import real_models
+
+if __name__ == "__main__":
+    real_models.main()
+    if "kernels_for_transformers" in sys.modules:
+        print(json.dumps(sys.modules["kernels_for_transformers"].counters()))
+"""
+
+
+def test_ten_classes_from_scan_to_the_faster_program(home, settings, write, run, tmp_path):
+    pytest.importorskip("transformers")
+    shutil.copyfile(PROGRAM, home / PROGRAM.name)
+    write("main.py", MAIN)
+    untouched = (home / PROGRAM.name).read_bytes()
+    program = ("--", sys.executable, "main.py", "--models", MODELS)
+
+    first = run("scan", "--json", "--top", "100", "--keep", "100", *program)
+    assert first.returncode == 0, first.stderr
+    seen = {row["name"]: row for row in json.loads(first.stdout)["classes"]}
+    assert seen.keys() >= set(CLASSES) and all(seen[name]["installed"] for name in CLASSES)
+
+    optimized(settings, home, tmp_path / "results")
+
+    second = run("scan", "--json", "--against", "1", "--top", "100", *program)
+    assert second.returncode == 0, second.stderr
+    assert results(second.stderr) == pytest.approx(results(first.stderr), rel=1e-4)
+    counters = json.loads(next(line for line in second.stderr.splitlines() if line.startswith("{")))
+    assert {name for name, found in counters.items() if found["kernel"]} == set(CLASSES), counters
+    # Kernels are verified for the weights of one size; instances of others run the original.
+    left = {name: set(found["fallbacks"]) for name, found in counters.items() if found["fallbacks"]}
+    assert left.keys() <= {"ConvNextV2GRN", "ConvNextV2LayerNorm"}, left
+    comparison = json.loads(second.stdout)["comparison"]
+    sys.stdout.write(f"whole program: {comparison['speedup']:.2f} times as fast\n")
+    assert {change["name"] for change in comparison["classes"]} >= set(CLASSES)
+
+    checked = run("check", "--no-timing", "--json", "kernels_for_transformers")
+    verdicts = {one["class_name"]: one["status"] for one in json.loads(checked.stdout)["classes"]}
+    assert verdicts == dict.fromkeys(CLASSES, "ok"), checked.stdout
+
+    assert run("undo", "kernels_for_transformers").returncode == 0
+    assert (home / PROGRAM.name).read_bytes() == untouched
+    assert not (home / "kernels_for_transformers").exists()
+
+
+def optimized(settings, project, folder):
+    """The first schedule of each class, verified, and put into the program."""
+    worker, device = Worker(sys.executable), detect("cpu")
+    try:
+        for name in CLASSES:
+            task, _ = prepare_scanned(f"last:{name}", settings)
+            with open_environment(
+                task,
+                device=device,
+                worker=worker,
+                sandbox_mode="auto",
+                cache_dir=settings.cache_dir,
+                cancel=threading.Event(),
+                emit=lambda event: None,
+            ) as environment:
+                candidate = emit(environment.graph, initial(environment.graph, "cpu", device)[0])
+                built = environment.build(candidate)
+                assert isinstance(built, Binary), (name, built)
+                evaluation = environment.judge_binary(candidate, built, profile=False)
+                assert evaluation.correct, (name, evaluation.message)
+                write_result(
+                    folder / name,
+                    task=task,
+                    graph=environment.graph,
+                    device=environment.device,
+                    facts=environment.facts,
+                    trajectory=None,
+                    candidate=candidate,
+                    evaluation=evaluation,
+                    binaries=environment.binaries(candidate),
+                )
+            apply_outside(folder / name, Path(task.path), project, into=project / PROGRAM.name)
+    finally:
+        worker.close()
+
+
+def results(printed):
+    """Model → what the program says of its result."""
+    lines = [line.split() for line in printed.splitlines()]
+    return {line[0]: float(line[1]) for line in lines if len(line) == 2 and line[0] in MODELS.split(",")}
