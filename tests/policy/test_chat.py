@@ -13,7 +13,7 @@ from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records.transcript import Message, ToolCall
-from tests.policy.conftest import Endpoint, Handler, chunk, fails, says, text, usage
+from tests.policy.endpoint import Endpoint, Handler, chunk, fails, says, text, usage
 
 ASK = Request((Message(role="user", content="hello"),), ({"type": "function", "function": {"name": "list"}},), 100)
 

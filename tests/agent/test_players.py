@@ -1,0 +1,163 @@
+"""Who plays a job: models over HTTP, several at once, the generator's place after them, and what is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.agent.guidance import read_guidance
+from kernel_assistant.agent.loop import Episode
+from kernel_assistant.config import resolve
+from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.events import Warned
+from kernel_assistant.policy.base import Move
+from kernel_assistant.records import StopReason
+from kernel_assistant.session import players
+from kernel_assistant.session.jobs import JobServices
+from kernel_assistant.store import JobOptions, Store
+from tests.agent.models import EVALUATE, FINISH, LAUNCH, NORM, WRONG, write
+from tests.judge.kernels import candidate
+from tests.policy.endpoint import calling, served, text
+
+
+class ByHand:
+    """In the generator's place."""
+
+    name = "by hand"
+
+    def __init__(self, *edits):
+        self._edits = edits
+
+    def supports(self, graph, target):
+        return None
+
+    def step(self, view):
+        return Move("all", finished=True) if view.steps else Move("one", (candidate(*self._edits),))
+
+
+@pytest.fixture
+def endpoint():
+    with served() as server:
+        yield server
+
+
+@pytest.fixture
+def job(norm, cancel, tmp_path, monkeypatch):
+    """Plays a job's episode on the open environment."""
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
+    monkeypatch.setattr(players, "generator", ByHand)
+    store = Store(tmp_path)
+    events = []
+
+    def play(said=(), **options):
+        cancel.clear()
+        services = JobServices(
+            job="1",
+            device="cpu:0",
+            folder=tmp_path / "job",
+            settings=resolve(tmp_path)[0],
+            store=store,
+            workers=None,
+            resume_steps=(),
+            said=said,
+        )
+        chosen = players.Players(norm.task, JobOptions(**options), norm, services, events.append, cancel)
+        try:
+            trajectory = Episode(chosen.judging, chosen.phases(600), events.append, cancel).run()
+            chosen.keep(trajectory)
+        finally:
+            chosen.close()
+        return trajectory
+
+    play.store, play.events = store, events
+    yield play
+    store.close()
+    cancel.clear()
+
+
+def test_a_model_over_http_and_what_is_kept_of_it(job, endpoint):
+    endpoint.answers += [
+        calling(write(WRONG), EVALUATE),
+        text("I think"),
+        calling(write(NORM), EVALUATE),
+        calling(FINISH),
+    ]
+    trajectory = job(said=["be quick"], policy="model", endpoint=endpoint.url)
+    assert (trajectory.stop_reason, trajectory.policy) == (StopReason.finished, "model")
+    assert trajectory.final.correct
+    (transcript,) = job.store.transcripts.of("1")
+    assert (transcript.model, transcript.profile, transcript.ending) == ("small", "full", "finished")
+    roles = " ".join(message.role for message in transcript.messages)
+    assert roles == "system user user assistant tool tool assistant user assistant tool tool assistant"
+    # What was sent last is what the transcript gives for that turn.
+    assert [message.openai() for message in transcript.prompt(4)] == endpoint.bodies[-1]["messages"]
+    assert transcript.messages[2].content == "be quick"
+    assert len(transcript.tools) == len(endpoint.bodies[0]["tools"]) == 9
+
+
+def test_auto_lets_the_generator_play_after_the_model(job, endpoint):
+    endpoint.answers += [calling(write(WRONG), EVALUATE), calling(FINISH)]
+    trajectory = job(policy="auto", endpoint=endpoint.url)
+    assert [step.candidates[0].origin for step in trajectory.steps] == ["model", "test"]
+    assert [step.turn for step in trajectory.steps] == [1, 2]
+    assert (trajectory.policy, trajectory.best) == ("by hand", candidate().hash())
+
+
+def test_auto_without_a_model_or_with_a_dead_one_is_the_generator(job, monkeypatch):
+    # Wrong: nothing needs to be confirmed in full where that is not the point.
+    monkeypatch.setattr(players, "generator", lambda: ByHand(("1e-6f", "1e-1f")))
+    assert job(policy="auto").policy == "by hand"
+    assert not [event for event in job.events if isinstance(event, Warned)]
+    assert job(policy="auto", endpoint="http://127.0.0.1:9/v1").policy == "by hand"
+    (warned,) = [event for event in job.events if isinstance(event, Warned)]
+    assert "cannot be reached" in warned.message
+    with pytest.raises(MissingError, match="cannot be reached"):
+        job(policy="model", endpoint="http://127.0.0.1:9/v1")
+
+
+def test_the_best_of_several_conversations_at_once(job, endpoint):
+    """Three share the device and the script; what each says depends on what it has been told."""
+
+    def answer(request):
+        told = [message for message in request.body["messages"] if message["role"] == "tool"]
+        number = request.body["seed"]
+        source = NORM if number == 2 else WRONG.replace(LAUNCH, f"{LAUNCH}// {number}\n")
+        (calling(FINISH) if told else calling(write(source), EVALUATE))(request)
+
+    endpoint.answers += [answer] * 6
+    trajectory = job(policy="model", endpoint=endpoint.url, episodes=3)
+    assert trajectory.stop_reason is StopReason.finished
+    assert [step.turn for step in trajectory.steps] == [1, 2, 3]
+    sources = {step.candidates[0].hash(): step.candidates[0].sources["kernel.cpp"] for step in trajectory.steps}
+    assert sources[trajectory.best] == NORM
+    assert [len(one.replies) for one in job.store.transcripts.of("1")] == [2, 2, 2]
+
+
+GUIDANCE = '+++\nwithout_tools = ["shell"]\nturns = 5\n+++\nNo shared memory, please.\n'
+
+
+def test_guidance_of_a_project(tmp_path: Path):
+    file = tmp_path / "kernel-assistant.md"
+    file.write_text(GUIDANCE)
+    found = read_guidance(file)
+    assert (found.text, found.turns, found.allowed(("read", "shell"))) == ("No shared memory, please.", 5, ("read",))
+    file.write_text("Only text, +++ in it.")
+    assert read_guidance(file).text == "Only text, +++ in it."
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        ('numerics = "paper"', "'numerics' cannot be set here"),
+        ('without_tools = ["evaluate"]', "cannot be taken away"),
+        ("turns = 0", "not a positive number"),
+        ("turns =", "is not TOML"),
+        ("without_tools = 3", "not a list of names"),
+    ],
+)
+def test_guidance_cannot_widen_anything(tmp_path: Path, head: str, why: str):
+    file = tmp_path / "kernel-assistant.md"
+    file.write_text(f"+++\n{head}\n+++\ntext")
+    with pytest.raises(UsageError, match=why):
+        read_guidance(file)

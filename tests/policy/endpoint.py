@@ -1,0 +1,118 @@
+"""An endpoint that speaks OpenAI's protocol over HTTP; what it says is scripted."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Answer = Callable[["Handler"], None]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request: its body is kept, the next answer of the script is given."""
+
+    server: Endpoint
+
+    def do_POST(self) -> None:
+        self.body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.bodies.append(self.body)
+        self.server.keys.append(self.headers.get("authorization", ""))
+        self.server.answers.pop(0)(self)
+
+    def do_GET(self) -> None:
+        listed = [{"id": name, "object": "model", **facts} for name, facts in self.server.models.items()]
+        self.begin(200, "application/json")
+        self.wfile.write(json.dumps({"object": "list", "data": listed}).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
+        """Nothing on stderr."""
+
+    def begin(self, status: int = 200, kind: str = "text/event-stream") -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.end_headers()
+
+    def event(self, document: dict[str, Any] | str) -> None:
+        text = document if isinstance(document, str) else json.dumps(document)
+        self.wfile.write(f"data: {text}\n\n".encode())
+        self.wfile.flush()
+
+
+class Endpoint(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[Answer] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+        self.models: dict[str, dict[str, Any]] = {"small": {"max_model_len": 32_000}}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+@contextmanager
+def served() -> Iterator[Endpoint]:
+    """An endpoint for the block."""
+    server = Endpoint()
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **extra: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish, **extra}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+def usage(prompt: int, completion: int) -> dict[str, Any]:
+    counted = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [], "usage": counted}
+
+
+def says(*deltas: dict[str, Any], finish: str = "stop") -> Answer:
+    """A whole stream."""
+
+    def answer(request: Handler) -> None:
+        request.begin()
+        for delta in deltas:
+            request.event(chunk(delta))
+        request.event(chunk({}, finish))
+        request.event(usage(120, len(deltas)))
+        request.event("[DONE]")
+
+    return answer
+
+
+def calling(*wanted: tuple[str, dict[str, Any]]) -> Answer:
+    """A stream with tool calls."""
+    parts = [
+        {
+            "index": place,
+            "id": f"id{place}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(how)},
+        }
+        for place, (name, how) in enumerate(wanted)
+    ]
+    return says({"tool_calls": parts}, finish="tool_calls")
+
+
+def text(words: str) -> Answer:
+    return says(*({"content": word} for word in words.split(" ")))
+
+
+def fails(status: int, message: str = "no") -> Answer:
+    def answer(request: Handler) -> None:
+        request.begin(status, "application/json")
+        request.wfile.write(json.dumps({"error": {"message": message, "code": status}}).encode())
+
+    return answer

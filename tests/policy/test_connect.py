@@ -1,0 +1,54 @@
+"""From a URL or a registered name to a client."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_assistant.config import resolve
+from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.policy.connect import connect
+from kernel_assistant.serving.errors import NoModelError
+from kernel_assistant.serving.registry import registry_file
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
+    monkeypatch.setenv("KERNEL_ASSISTANT_API_KEY", "secret")
+    return resolve(tmp_path)[0]
+
+
+def test_a_bare_url_is_asked_what_it_serves(settings, endpoint):
+    found = connect(settings, endpoint.url, "")
+    assert (found.endpoint.model, found.endpoint.key, found.context_tokens) == ("small", "secret", 32_000)
+    assert not found.compact
+    client = found.client(3)
+    assert (client.name, client.context_tokens) == ("small", 32_000)
+    client.close()
+
+
+def test_of_several_models_one_must_be_named(settings, endpoint):
+    endpoint.models["large"] = {}
+    with pytest.raises(UsageError, match="serves large, small"):
+        connect(settings, endpoint.url, "")
+    with pytest.raises(UsageError, match="serves large, small"):
+        connect(settings, endpoint.url, "other")
+    assert connect(settings, endpoint.url, "large").context_tokens == 128_000
+
+
+def test_a_registered_endpoint(settings, endpoint, monkeypatch):
+    registry_file().parent.mkdir(parents=True)
+    registry_file().write_text(
+        f'[box]\nkind = "endpoint"\nwhere = "{endpoint.url}"\nremote_name = "small"\nkey_variable = "BOX_KEY"\n'
+        "compact = true\n"
+    )
+    monkeypatch.setenv("BOX_KEY", "other")
+    found = connect(settings, "", "box")
+    assert (found.endpoint.model, found.endpoint.key, found.compact) == ("small", "other", True)
+
+
+def test_nothing_named_and_nothing_there(settings):
+    with pytest.raises(NoModelError):
+        connect(settings, "", "")
+    with pytest.raises(MissingError, match="cannot be reached"):
+        connect(settings, "http://127.0.0.1:9/v1", "")
