@@ -1,4 +1,4 @@
-"""Classes of transformers and torchvision as they are: scanned from a program, optimized, applied, checked, scanned again.
+"""Classes of transformers and torchvision as they are: scanned, optimized, applied, checked, scanned again.
 
     python bench/real_classes.py --target cuda --out real [--classes LlamaRMSNorm,T5LayerNorm] [--seconds 230]
 
@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,10 @@ MODELS = {
     "cuda": "llama,t5,bert,gpt2,convnext,detection",
     "cpu": "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler",
 }
-SECONDS_OF_ONE_CHECK = 25.0
+SECONDS_OF_ONE_CHECK = 20.0
+HOME = "KERNEL_ASSISTANT_HOME"
+#: Session hosts that check side by side.
+HOSTS = 3
 
 
 @dataclass
@@ -94,7 +98,7 @@ def main() -> int:
     bench.project.mkdir()
     shutil.copyfile(PROGRAM, bench.project / PROGRAM.name)
     os.environ |= {
-        "KERNEL_ASSISTANT_HOME": str(folder / "home"),
+        HOME: str(folder / "home"),
         "KERNEL_ASSISTANT_TARGET": arguments.target,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
@@ -108,7 +112,6 @@ def main() -> int:
         bench.stage("scan again", lambda: scan(bench, "after"))
         bench.stage("check", lambda: check(bench))
     finally:
-        subprocess.run([sys.executable, "-m", "kernel_assistant", "host", "stop"], check=False, capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
     print(out.with_suffix(".md").read_text(encoding="utf-8"))
     return 0
@@ -178,6 +181,7 @@ def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
     from kernel_assistant.apply import apply_outside
     from kernel_assistant.config import resolve
     from kernel_assistant.environment.session import open_environment
+    from kernel_assistant.events import CandidateEvaluated
     from kernel_assistant.policy.generator import GeneratorPolicy
     from kernel_assistant.session.artifacts import write_result
     from kernel_assistant.session.free_wins import FreeWinStep
@@ -186,6 +190,12 @@ def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
     from kernel_assistant.targets.detect import detect
 
     chosen, cancel, policy = bench.arguments, threading.Event(), GeneratorPolicy()
+    judged: list[CandidateEvaluated] = []
+
+    def note(event: Any) -> None:
+        if isinstance(event, CandidateEvaluated):
+            judged.append(event)
+
     settings = resolve()[0]
     task, _ = prepare_scanned(f"{bench.whole['before']['id']}:{name}", settings)
     with open_environment(
@@ -202,8 +212,8 @@ def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
         if reason is not None:
             return row | {"outcome": "unsupported", "problem": reason}
         budget = Budget(seconds=chosen.budget)
-        trajectory = run_episode(environment, policy, budget, emit=lambda event: None, cancel=cancel)
-        row |= summary(trajectory, environment.baseline(compiled=True))
+        trajectory = run_episode(environment, policy, budget, emit=note, cancel=cancel)
+        row |= summary(trajectory, environment.baseline(compiled=True), judged)
         candidate, evaluation = best_candidate(trajectory)
         final = trajectory.final or evaluation
         if candidate is None or final is None or not final.correct:
@@ -242,25 +252,35 @@ def passes(bench: Bench) -> None:
 
 
 def check(bench: Bench) -> None:
-    """`check` of each applied class, as far as the time goes."""
+    """`check --no-timing` of each applied class, as far as the time goes; side by side, since nothing is timed."""
     from kernel_assistant.apply import find_applied
-    from kernel_assistant.cli.applied import check_one
     from kernel_assistant.config import resolve
     from kernel_assistant.session.client import Client
 
     settings = resolve()[0]
-    client = Client(settings)
-    for one in find_applied([bench.project]):
-        row = bench.classes[one.class_name]
-        if bench.left < SECONDS_OF_ONE_CHECK:
-            row["check"] = "no time was left"
-            continue
-        began = time.monotonic()
-        found = check_one(client, settings, one, timing=bench.arguments.check_timing, build_missing=False, silent=True)
-        row["check"] = f"{found.status.value}: {found.message}"
-        row["check_seconds"] = round(time.monotonic() - began, 1)
-        print(one.class_name, row["check"], row["check_seconds"], flush=True)
-        bench.write()
+    homes = [settings] + [resolve(environ={**os.environ, HOME: str(bench.folder / f"home{n}")})[0] for n in range(1, HOSTS)]
+    applied = find_applied([bench.project])
+    with ThreadPoolExecutor(HOSTS) as pool:
+        for start, home in enumerate(homes):
+            pool.submit(_check_some, bench, Client(home), home, applied[start::HOSTS])
+
+
+def _check_some(bench: Bench, client: Any, settings: Any, applied: list[Any]) -> None:
+    from kernel_assistant.cli.applied import check_one
+
+    try:
+        for one in applied:
+            row, began = bench.classes[one.class_name], time.monotonic()
+            if bench.left < SECONDS_OF_ONE_CHECK:
+                row["check"] = "no time was left"
+                continue
+            found = check_one(client, settings, one, timing=False, build_missing=False, silent=True)
+            row["check"] = f"{found.status.value}: {found.message}"
+            row["check_seconds"] = round(time.monotonic() - began, 1)
+            print(one.class_name, row["check"], row["check_seconds"], flush=True)
+        client.shutdown()
+    except Exception:  # noqa: BLE001 - the other hosts go on
+        traceback.print_exc()
 
 
 def _device(arguments: argparse.Namespace) -> str:
@@ -276,11 +296,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--size", choices=["small", "real"], help="default: real on CUDA")
     parser.add_argument("--dtype", help="default: bfloat16 on CUDA, float32 on the CPU")
     parser.add_argument("--passes", type=int, default=5, help="forward passes of each model under the recorder")
-    parser.add_argument("--budget", type=float, default=5.0, help="seconds of search for each class")
+    parser.add_argument("--budget", type=float, default=4.0, help="seconds of search for each class")
     parser.add_argument("--free-seconds", type=float, default=0.0, help="for what is had without a kernel, each class")
     parser.add_argument("--seconds", type=float, default=230.0, help="for everything")
-    parser.add_argument("--rest", type=float, default=70.0, help="seconds kept back for what follows optimizing")
-    parser.add_argument("--check-timing", action="store_true", help="`check` also times the files")
+    parser.add_argument("--rest", type=float, default=80.0, help="seconds kept back for what follows optimizing")
     parser.add_argument("--sandbox", default="auto", help="as for kernel-assistant")
     arguments = parser.parse_args()
     on_gpu = arguments.target == "cuda"
