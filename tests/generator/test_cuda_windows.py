@@ -15,14 +15,14 @@ from kernel_assistant.generator.search import initial
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
-from tests.generator.window_modules import CHAINS, GATHERS, LAYOUT, OTHERS, WINDOWS, spread
+from tests.generator.window_modules import CHAINS, GATHERS, LAYOUT, OTHERS, STRIPS, WINDOWS, spread
 
 pytestmark = pytest.mark.gpu
 
 H200 = DeviceFacts(
     target="cuda", name="H200", arch="sm_90", cores=132, cache_bytes=50 << 20, shared_bytes_per_block=227 << 10
 )
-CASES = {**WINDOWS, **OTHERS, **CHAINS, **GATHERS, **LAYOUT}
+CASES = {**WINDOWS, **STRIPS, **OTHERS, **CHAINS, **GATHERS, **LAYOUT}
 FORMS = [
     ("max 1d dilated", "window/shared block=64"),
     ("max 2d", "window/direct rows=8 block=128"),
@@ -42,6 +42,26 @@ FORMS = [
     ("bf16", "window/shared rows=2"),
     ("double", "window/shared"),
     ("joined", "window/direct rows=2"),
+    ("max 1d dilated", "window/strip strip=2 block=64 stage=1"),
+    ("max 2d", "window/strip rows=4 strip=2"),
+    ("max 3d dilated", "window/strip strip=4"),
+    ("average 3d", "window/strip strip=2 rows=2"),
+    ("mixed", "window/strip strip=4"),
+    ("residual", "window/strip strip=16 rows=2"),
+    ("channels last", "window/strip strip=8"),
+    ("bf16", "window/strip strip=8"),
+    ("strip: even rows", "window/strip strip=4"),
+    ("strip: even rows", "window/strip strip=16 stage=1 block=32"),
+    ("strip: odd rows", "window/strip strip=4 block=64"),
+    ("strip: odd rows", "window/strip strip=8 block=32 stage=1"),
+    ("strip: halves", "window/strip strip=8 block=32"),
+    ("strip: halves", "window/strip strip=8 block=32 stage=1"),
+    ("strip: long halves", "window/strip strip=16 block=64"),
+    ("strip: images", "window/strip strip=4 rows=4 block=32"),
+    ("strip: volumes", "window/strip strip=8 rows=2 block=32"),
+    ("strip: volumes", "window/strip strip=4 stage=1 block=32"),
+    ("strip: with nan", "window/strip strip=8 block=64"),
+    ("strip: two", "window/strip strip=4 block=64 stage=1"),
     ("wide rows", "pointwise unroll=4 hint=1"),
     ("embedding of halves", "pointwise vec=8 unroll=2"),
     ("pairs", "pointwise vec=4"),

@@ -79,6 +79,30 @@ WINDOWS: dict[str, Case] = {
     "of windows": case(lambda x: F.max_pool2d(F.max_pool2d(x, 3, 1, 1), 3, 1, 1), IMAGE),
     "joined": case(lambda x: torch.cat([F.max_pool2d(x, 2), F.avg_pool2d(x, 2)], 1), IMAGE),
 }
+
+
+def _with_nan(*shape: int) -> torch.Tensor:
+    x = spread(*shape)
+    x.view(-1)[:: x.numel() // 9] = float("nan")
+    return x
+
+
+def _two(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return F.max_pool1d(x, 5, 2, 2), F.avg_pool1d(x, 3, 2, 1, count_include_pad=False)
+
+
+#: Rows long enough for warps and blocks to lie inside them, with vectors at every distance from their beginning.
+STRIPS: dict[str, Case] = {
+    "strip: even rows": case(lambda x: F.max_pool1d(x, 3, 2, 1, 1).relu() + 1, spread(2, 3, 2048)),
+    "strip: odd rows": case(lambda x: F.max_pool1d(x, 8, 1, 4, 3), spread(2, 3, 1280)),
+    "strip: halves": case(lambda x: F.avg_pool1d(x, 8, 1, 4), spread(2, 3, 1280).bfloat16()),
+    "strip: long halves": case(lambda x: F.avg_pool1d(x, 9, 2, 3, ceil_mode=True), spread(2, 3, 4096).half()),
+    "strip: images": case(lambda x, b: F.max_pool2d(x, 4, 1, 1) + b, spread(2, 3, 9, 257), spread(3, 8, 256)),
+    "strip: volumes": case(lambda x: F.max_pool3d(x.relu(), 3, 2, 1), spread(2, 3, 7, 9, 512).bfloat16()),
+    "strip: with nan": case(lambda x: F.max_pool1d(x, 8, 1, 0, 2), _with_nan(2, 3, 2048)),
+    "strip: wide": case(lambda x: F.avg_pool1d(x, 5, 3), spread(1, 2, 3 * 4096 + 4)),
+    "strip: two": case(_two, spread(2, 3, 1024)),
+}
 #: Windows that are part of another family.
 OTHERS: dict[str, Case] = {
     "rows: all of it": case(lambda x: F.adaptive_avg_pool2d(x, 1), IMAGE),

@@ -85,7 +85,7 @@ def reach_of(nest: Nest, part: Part, strip: int) -> Reach:
 
 def _vec(nest: Nest, part: Part, axes: list[Axis], size: int, step: int) -> int:
     """Elements of a vector: rows consist of whole ones, strips begin with one."""
-    wide = [access for access in vectored(nest, part, axes)]
+    wide = vectored(nest, part, axes)
     others = [*nest.outer, *(span.source for span in part.spans)]
     vec = min(8, WIDEST // max((DTYPE_BYTES[access.dtype] for access in wide), default=WIDEST))
     while vec > 1 and (size % vec or step % vec or not all(access.aligned(others, vec) for access in wide)):

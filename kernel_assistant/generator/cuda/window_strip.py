@@ -1,5 +1,5 @@
-"""Windows whose threads hold `strip` neighbouring outputs of `rows` rows: vectors of the input are brought to registers,
-straight from memory or through the warp's own shared memory, and windows that overlap share what they have in common."""
+"""Windows whose threads hold `strip` neighbouring outputs of `rows` rows: vectors of the input come to registers, from
+memory or through the warp's own shared memory, and windows that overlap share what they have in common."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.windows import JOIN
 from kernel_assistant.generator.windows_plan import Part
 from kernel_assistant.records import Launch
+from kernel_assistant.records.graph import DTYPE_BYTES
 
 WARP = 32
+#: Bytes that the hardware computes on.
+WORD = 4
 #: Blocks of a row from which those in its middle have text of their own, without tests.
 WITH_MIDDLE = 4
 #: Bytes of one line of all banks of shared memory.
@@ -65,7 +68,7 @@ class Strip(Direct):
         i = f"piece + lane * {self.strip}"
         # From memory, threads without outputs compute the last ones once more; a piece has room for theirs.
         again = not self.stage and self.across % WARP > 0
-        unit.add(f"const int i = {f'{i} < {last} ? {i} : {last}' if again else i};")
+        unit.add_if_used("i", f"const int i = {f'{i} < {last} ? {i} : {last}' if again else i};")
 
     def _last(self) -> int:
         """The first output of the last strip of a row."""
@@ -81,10 +84,9 @@ class Strip(Direct):
         if number == 0:
             self.stores.declare()
         if self.stage:
-            unit.add(f"__shared__ __align__(16) {part.window.ctype} rows{number}[{self._warps(part, reach)}];")
-            unit.add(
-                f"{part.window.ctype}* const mine{number} = rows{number} + (threadIdx.x >> 5) * {self._piece(part, reach)};"
-            )
+            ctype, piece = part.window.ctype, self._piece(part, reach)
+            unit.add(f"__shared__ __align__(16) {ctype} rows{number}[{piece * self.block // WARP}];")
+            unit.add(f"{ctype}* const mine{number} = rows{number} + (threadIdx.x >> 5) * {piece};")
         low, high = reach.outside(self.strip, self._last())
         edges = low > 0 or high < reach.vectors(self.strip)
         middle = self.tiled and not self.stage and edges and self.across >= WITH_MIDDLE * self.block
@@ -157,10 +159,10 @@ class Strip(Direct):
         if tested:
             sure = [*([f"c >= {low}"] if low else []), *([f"c < {high}"] if high < count else [])]
             unit.add(f"const bool in = ({' && '.join(sure)}) || (unsigned)q < {reach.size}u;")
-        unit.add(f"const int base = {'in ? q : 0' if tested else 'q'};")
+        unit.add_if_used("base", f"const int base = {'in ? q : 0' if tested else 'q'};")
         for access in vectored(self.nest, part, reach.axes):
             unit.add(f"{element(access, 'cuda')} l_{access.name}[{vec}];")
-            unit.add(f"ka_load<{vec}, 0>(l_{access.name}, {self._row(part, access)} + base);")
+            unit.add(f"{_load(access, vec)}(l_{access.name}, {self._row(part, access)} + base);")
         self._each("u", vec, block=True)
         unit.add(f"const int j = c * {vec} + u - {reach.lead};")
         unit.open(f"if (j >= 0 && j < {reach.held})")
@@ -202,16 +204,13 @@ class Strip(Direct):
         count = reach.vectors(WARP * self.strip) * reach.vec
         return -(-(count + count // line * quad + quad) // quad) * quad
 
-    def _warps(self, part: Part, reach: Reach) -> int:
-        return self._piece(part, reach) * self.block // WARP
-
     def _slot(self, part: Part, j: str) -> str:
         line, quad = BANKS // BYTES[part.window.ctype], self._quad(part)
         return f"{j} + {j} / {line}u * {quad}u"
 
     def _bring(self, part: Part, reach: Reach) -> None:
         """v, where neighbouring threads bring neighbouring vectors of the warp's piece."""
-        unit, vec, number = self.unit, reach.vec, part.number
+        unit, vec = self.unit, reach.vec
         count = reach.vectors(WARP * self.strip)
         turns = -(-count // WARP)
         wide = vectored(self.nest, part, reach.axes)
@@ -223,10 +222,10 @@ class Strip(Direct):
             unit.add("const unsigned c = n * 32 + lane;")
             unit.add(f"const int q = start + (int)c * {vec};")
             unit.add(f"const bool in = (unsigned)q < {reach.size}u;")
-            unit.add("const int base = in ? q : 0;")
+            unit.add_if_used("base", "const int base = in ? q : 0;")
             if phase == "load":
                 for access in wide:
-                    unit.add(f"ka_load<{vec}, 0>(l_{access.name}[n], {self._row(part, access)} + base);")
+                    unit.add(f"{_load(access, vec)}(l_{access.name}[n], {self._row(part, access)} + base);")
             else:
                 self._put(part, reach, count)
             unit.close()
@@ -320,3 +319,9 @@ class Strip(Direct):
         self.stores.close(loops)
         if self.row is not None:
             unit.close()
+
+
+def _load(access: Access, vec: int) -> str:
+    """What brings a vector. Of wide elements those that nobody needs are left out; the compiler takes vectors of halves
+    apart into words."""
+    return f"ka_load_whole<{vec}>" if DTYPE_BYTES[access.dtype] < WORD else f"ka_load<{vec}, 0>"

@@ -91,6 +91,14 @@ template <int V, int H, class T> KA_FN void ka_load(T (&out)[V], const T* p) {
 #pragma unroll
   for (int k = 0; k < V; ++k) out[k] = pack.values[k];
 }
+// The same from what no thread writes, never taken apart into shorter loads where elements are used one by one.
+template <int V, class T> KA_FN void ka_load_whole(T (&out)[V], const T* p) {
+  ka_pack<T, V> pack;
+#pragma unroll
+  for (int w = 0; w < pack.count; ++w) pack.words[w] = __ldg(reinterpret_cast<const typename ka_pack<T, V>::word*>(p) + w);
+#pragma unroll
+  for (int k = 0; k < V; ++k) out[k] = pack.values[k];
+}
 template <int V, int H, class T> KA_FN void ka_store(T* p, const T (&in)[V]) {
   ka_pack<T, V> pack;
   typedef typename ka_pack<T, V>::word word;
@@ -302,6 +310,13 @@ KA_FN bool ka_team_wait(const int32_t* arrived, int team) {
     }
   }
   return __syncthreads_or(all) != 0;
+}
+// Counts this block in, behind what its first thread has written; whether it is the last of `parts`.
+KA_FN bool ka_relay_last(int32_t* arrived, int parts) {
+  int32_t before = 0;
+  if (threadIdx.x == 0)
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(arrived) : "memory");
+  return __syncthreads_or(threadIdx.x == 0 && before == parts - 1) != 0;
 }
 // What another block may have written during this launch: past the L1 cache.
 template <class T> KA_FN T ka_fresh(const T* p) { return *const_cast<const volatile T*>(p); }

@@ -25,6 +25,7 @@ struct ka_index { unsigned x, y, z; };
 inline ka_index threadIdx, blockIdx;
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
+template <class T> T __ldg(const T* p) { return *p; }
 template <class T> T __ldcs(const T* p) { return *p; }
 template <class T> void __stcs(T* p, T x) { *p = x; }
 
