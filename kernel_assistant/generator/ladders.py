@@ -42,6 +42,13 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
             "join": _NT,
             "hint": _NT,
         },
+        "rows/relay": {
+            "ahead": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64),
+            "parts": (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024),
+            "block": _BLOCKS,
+            "hint": _NT,
+            "unroll": (1, 2, 4, 8),
+        },
         "rows/team": {
             "parts": (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256),
             "block": _BLOCKS,

@@ -28,6 +28,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "rows/shared": {"block": 512, "cluster": 1, "hint": 0, "joint": 0, "stage": 0, "unroll": 2, "vec": 4},
         "rows/stream": {"block": 512, "cluster": 1, "hint": 0, "unroll": 2, "vec": 4},
         "rows/split": {"block": 512, "hint": 0, "join": 0, "parts": 64, "unroll": 2, "vec": 4},
+        "rows/relay": {"ahead": 1, "block": 512, "hint": 1, "parts": 256, "unroll": 4, "vec": 4},
         "rows/team": {"block": 512, "hint": 0, "parts": 16, "stage": 1, "unroll": 4, "vec": 4},
         "cols/reg": {"hint": 0, "items": 16, "tx": 32, "ty": 4, "vec": 1},
         "cols/stream": {"hint": 0, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},

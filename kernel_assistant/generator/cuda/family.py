@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernel_assistant.generator.cpu.family import form_fits
 from kernel_assistant.generator.cuda.cols import emit_cols
 from kernel_assistant.generator.cuda.pointwise import emit_pointwise
+from kernel_assistant.generator.cuda.relay import emit_relay
 from kernel_assistant.generator.cuda.rows import emit_rows
 from kernel_assistant.generator.cuda.scan import emit_scan_cols, emit_scan_rows
 from kernel_assistant.generator.cuda.split import Emitted, emit_split_cols, emit_split_rows
@@ -32,7 +33,12 @@ SINGLE = {
     "window/shared": emit_shared,
     "window/strip": emit_strip,
 }
-SEVERAL = {"rows/split": emit_split_rows, "rows/team": emit_team, "cols/split": emit_split_cols}
+SEVERAL = {
+    "rows/split": emit_split_rows,
+    "rows/team": emit_team,
+    "rows/relay": emit_relay,
+    "cols/split": emit_split_cols,
+}
 
 #: What each parameter may be; 0 where any positive value will do.
 ALLOWED = {

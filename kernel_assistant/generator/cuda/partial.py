@@ -60,13 +60,17 @@ def join_parts(unit: Unit, body: Body, reducing: Reducing, parts: int, threads: 
     reducing.take(body, "past_")
 
 
-def read_whole(unit: Unit, body: Body, reducing: Reducing) -> None:
-    """Results that a launch before has joined."""
+def read_whole(unit: Unit, body: Body, reducing: Reducing, read: str = "{}") -> None:
+    """Results of row `o` that are joined already. `read`: how scratch is read."""
+
+    def value(name: str) -> str:
+        return read.format(f"{unit.buffer(f'whole_{name}')}[o]")
+
     for reduce in reducing.single:
         name = f"r{reducing.number(reduce)}"
-        unit.add_if_used(f"past_{name}", f"const {reduce.ctype} past_{name} = {unit.buffer(f'whole_{name}')}[o];")
+        unit.add_if_used(f"past_{name}", f"const {reduce.ctype} past_{name} = {value(name)};")
     for kind, x, _, reduce in reducing.pairs:
         name = f"j{reducing.number(reduce)}"
-        fields = ", ".join(f"{unit.buffer(f'whole_{name}_{field}')}[o]" for field in FIELDS[kind])
+        fields = ", ".join(value(f"{name}_{field}") for field in FIELDS[kind])
         unit.add_if_used(f"past_{name}", f"const {JOINT[kind][1]}<{x.ctype}> past_{name} = {{{fields}}};")
     reducing.take(body, "past_")
