@@ -64,7 +64,8 @@ class CudaModule:
 
     def prepare(self, launch: plans.BoundLaunch) -> Call:
         function = self.driver.function(self._module, launch.symbol)
-        if launch.shared > 48 << 10:
+        if launch.shared:
+            # Beyond 48 KiB, of which the kernel's own static shared memory takes a part.
             self.driver.allow_shared(function, launch.shared)
         self.driver.allow_large_clusters(function)
         geometry = (*launch.grid, *launch.block, launch.shared)
