@@ -66,7 +66,7 @@ def main() -> None:
 def _make(folder: Path, figures: dict[str, Any]) -> Path:
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = tiny.make(folder / "model", tiny.TEN_MILLION, steps=60 if device == "cuda" else 25, device=device)
+    model = tiny.make(folder / "model", tiny.TEN_MILLION, steps=80, device=device)
     figures |= {"parameters": model.num_parameters(), "make_s": _since(began)}
     del model
     if device == "cuda":

@@ -6,8 +6,10 @@ survive 8 bits, and it calls a tool.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -78,7 +80,7 @@ class Size:
 TEN_MILLION = Size(width=384, inner=1024, layers=6, heads=6, head_width=64, context=4096)
 
 
-def make(folder: Path, size: Size | None = None, *, steps: int = 120, device: str = "cpu") -> LlamaForCausalLM:
+def make(folder: Path, size: Size | None = None, *, steps: int = 160, device: str = "cpu") -> LlamaForCausalLM:
     """Train and save one; the model in float32. Grouped queries, tied embedding, a vocabulary with spare ids."""
     size = size or Size()
     torch.manual_seed(0)
@@ -99,27 +101,28 @@ def make(folder: Path, size: Size | None = None, *, steps: int = 120, device: st
         pad_token_id=words.pad_token_id,
     )
     model = LlamaForCausalLM(config).to(device)
-    _learn(model, *conversation_ids(words), steps)
+    _learn(model, [conversation_ids(words), conversation_ids(words, TOOLS)], steps)
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     return model.eval()
 
 
-def conversation_ids(words: PreTrainedTokenizerFast) -> tuple[list[int], list[int]]:
+def conversation_ids(words: PreTrainedTokenizerFast, tools: Sequence[Any] = ()) -> tuple[list[int], list[int]]:
     """Prompt and answer as tokens, the answer with its end."""
-    prompt = words(render(QUESTION), add_special_tokens=False)["input_ids"]
+    prompt = words(render(QUESTION, tools=tools), add_special_tokens=False)["input_ids"]
     answer = words(ANSWER + "<|im_end|>", add_special_tokens=False)["input_ids"]
     return prompt, answer
 
 
-def _learn(model: LlamaForCausalLM, prompt: list[int], answer: list[int], steps: int) -> None:
+def _learn(model: LlamaForCausalLM, conversations: list[tuple[list[int], list[int]]], steps: int) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # so little work is slower on several, and much slower beside others
-    ids = torch.tensor([prompt + answer], device=model.device)
-    labels = ids.clone()
-    labels[:, : len(prompt)] = -100
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3 if model.config.hidden_size < 200 else 1e-3)
-    for _ in range(steps):
+    for step in range(steps):
+        prompt, answer = conversations[step % len(conversations)]
+        ids = torch.tensor([prompt + answer], device=model.device)
+        labels = ids.clone()
+        labels[:, : len(prompt)] = -100
         loss = model(input_ids=ids, labels=labels).loss
         optimiser.zero_grad()
         loss.backward()
