@@ -78,11 +78,17 @@ Key = tuple[str, str]
 
 
 @pytest.fixture(scope="module")
-def binaries(tmp_path_factory: pytest.TempPathFactory) -> dict[Key, tuple[OpGraph, Path]]:
-    """Graph and compiled kernel of every case, compiled side by side; "" stands for the first schedule."""
-    graphs = {name: export(model, *args) for name, (model, args) in CASES.items()}
-    keys = [*((name, "") for name in CASES), *FORMS]
-
+def binaries(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Key, tuple[OpGraph, Path]]:
+    """Graph and compiled kernel of every selected case, compiled side by side; "" stands for the first schedule."""
+    found = [
+        item.callspec.params
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec")
+    ]
+    keys = [(params["name"], params["line"]) for params in found]
+    graphs = {name: export(CASES[name][0], *CASES[name][1]) for name, _ in keys}
     folders = {key: tmp_path_factory.mktemp("kernel") for key in keys}
 
     def build(key: Key) -> Path:
