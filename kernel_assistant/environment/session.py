@@ -139,8 +139,11 @@ class Environment:
         return self._build(candidate)[0]
 
     def judge_binary(self, candidate: Candidate, binary: Binary, *, profile: bool) -> Evaluation:
-        """The full tier on a binary that may come from elsewhere; nothing is screened or compiled."""
+        """The full tier on a binary that may come from elsewhere; of the plan only residual calls are screened."""
         key = hashlib.sha256(candidate.hash().encode() + binary.content).hexdigest()[:16]
+        found = screen_residual(candidate.plan, self.graph, self.task.numerics)
+        if found:
+            return _refused(key, Tier.full, found)
         spent: dict[str, float] = {}
         stages = (Stage.verify, Stage.profile) if profile else (Stage.verify,)
         answer, stage = self._measure(candidate, binary, key, Tier.full, spent, stages)
@@ -198,14 +201,7 @@ class Environment:
         key = candidate.hash()
         built, seconds = build.result()
         if isinstance(built, tuple):
-            return Evaluation(
-                candidate=key,
-                tier=tier,
-                outcome=Outcome.refused,
-                stage=Stage.screen,
-                message=built[0].message,
-                diagnostics=built,
-            )
+            return _refused(key, tier, built)
         spent = {"compile": seconds}
         if isinstance(built, CompileFailure):
             problems = built.diagnostics
@@ -291,6 +287,17 @@ class Environment:
                 roofline_of_compile=self._baseline.floor_ms / compiled if compiled else 0.0,
             )
         )
+
+
+def _refused(key: str, tier: Tier, found: tuple[Diagnostic, ...]) -> Evaluation:
+    return Evaluation(
+        candidate=key,
+        tier=tier,
+        outcome=Outcome.refused,
+        stage=Stage.screen,
+        message=found[0].message,
+        diagnostics=found,
+    )
 
 
 def _evaluation(

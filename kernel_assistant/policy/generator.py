@@ -10,7 +10,7 @@ from kernel_assistant.generator.schedule import Schedule, read_schedule
 from kernel_assistant.generator.search import initial, neighbours
 from kernel_assistant.generator.support import Family, classify
 from kernel_assistant.policy.base import EpisodeView, Move
-from kernel_assistant.records import OpGraph
+from kernel_assistant.records import Evaluation, OpGraph, Outcome
 
 #: Candidates of one turn, of one episode.
 BATCH = {"cpu": 3, "cuda": 14}
@@ -43,6 +43,9 @@ class GeneratorPolicy:
     def step(self, view: EpisodeView) -> Move:
         """The next batch, or `finished`."""
         tried = _tried(view)
+        refused = next((one.message for step in view.steps for one in step.evaluations if _is_refused(one)), "")
+        if refused:
+            return Move(message=f"what the screen refuses, it refuses of any schedule: {refused}", finished=True)
         first = initial(view.graph, view.target, view.device)
         if not tried:
             return _move(view, "a safe first schedule", first[:1])
@@ -54,6 +57,10 @@ class GeneratorPolicy:
         if not batch:
             return Move(message=f"nothing left to try after {len(tried)} schedules", finished=True)
         return _move(view, _reason(best), batch)
+
+
+def _is_refused(evaluation: Evaluation) -> bool:
+    return evaluation.outcome is Outcome.refused
 
 
 def _tried(view: EpisodeView) -> list[Tried]:

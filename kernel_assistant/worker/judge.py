@@ -73,6 +73,8 @@ class Judge:
                 if tried is not None:
                     inputs += 1
                     shapes.add(tried)
+            if plan.get("residual") and self.command.target == "cpu":
+                self._require_own_kernels(loaded.runner)
         except Wrong as wrong:
             return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
         except CandidateFailure as failed:
@@ -101,6 +103,12 @@ class Judge:
             return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
         except CandidateFailure as failed:
             return self._failed(failed)
+
+    def _require_own_kernels(self, runner: RunnerClient) -> None:
+        """Kernels share a process with PyTorch there; only the calls that the plan declares may use it."""
+        seen = runner.request({"op": "trace"}, self._timeout).get("operators")
+        if seen:
+            raise Wrong("cheating", f"PyTorch computes inside a kernel: {', '.join(map(str, seen))[:200]}")
 
     def close(self) -> None:
         """End all runners and give the shared memory back."""

@@ -17,6 +17,10 @@ from .precision import tf32_flags
 #: Scratch buffers start at multiples of this many bytes, as in the judge.
 _SCRATCH_ALIGNMENT = 256
 
+_LAYOUT = ("dtype", "shape", "strides")
+#: In the place of an output that is not allocated.
+_NOTHING = torch.empty(0)
+
 Tensors = Sequence[torch.Tensor]
 
 
@@ -43,12 +47,11 @@ class Launch:
             driver(device.index)
         module = binaries.module(device)
         self._device = device
-        self._plan, self._dims, self._module = plan, dims, module
+        self._plan, self._dims, self._module, self._specs = plan, dims, module, outputs
         self._follows_flags = any(launch.get("library") for launch in plan["launches"])
         self._flags: dict[str, bool] = {}
         self._bind()
         self._mask = alignment - 1
-        self._outputs = [allocator(spec, dims, device) for spec in outputs]
         self._packing = Packing(plan, dims, module, device) if plan.get("packed") else None
         self._stream: Callable[[], int] = _host_stream if device.type == "cpu" else _CudaStream(device)
         self._on_other_device = device.type == "cuda"
@@ -65,7 +68,18 @@ class Launch:
         if executor.WORKSPACE in bound.names:
             sizes.append(bound.workspace_bytes)
         self._bound, self._run, self._scratch = bound, bound.run, _offsets(sizes)
-        first = len(self._plan["inputs"]) + len(self._plan["outputs"])
+        inputs = len(self._plan["inputs"])
+        first = inputs + len(self._plan["outputs"])
+        # What PyTorch itself computes is returned as it is: nothing is allocated for it.
+        self._left_out = [
+            inputs + number
+            for number, (spec, own) in enumerate(zip(self._specs, self._plan["outputs"], strict=True))
+            if inputs + number in bound.returned and all(spec.get(key) == own.get(key) for key in _LAYOUT)
+        ]
+        self._outputs = [
+            _nothing if inputs + number in self._left_out else allocator(spec, self._dims, self._device)
+            for number, spec in enumerate(self._specs)
+        ]
         #: Scratch that a residual call of PyTorch's reads as a tensor.
         self._viewed = [(index, index - first) for index in bound.tensors_of if index >= first]
 
@@ -116,15 +130,17 @@ class Launch:
         stream: int,
     ) -> list[torch.Tensor]:
         """The same with residual calls, which want tensors and not addresses."""
-        bound = self._bound
-        held: list[Any] = [*tensors, *outputs, *[None] * (len(bound.names) - len(tensors) - len(outputs))]
+        bound, first = self._bound, len(tensors)
+        held: list[Any] = [*tensors, *outputs, *[None] * (len(bound.names) - first - len(outputs))]
+        for index in self._left_out:
+            held[index] = None
         for index, place in self._viewed:
             spec, (shape, strides, size) = bound.tensors_of[index]
             assert scratch is not None
             start = self._scratch[place]
             held[index] = scratch[start : start + size].view(DTYPES[spec["dtype"]]).as_strided(shape, strides)
         self._run(pointers, stream, held)
-        return outputs
+        return held[first : first + len(outputs)]
 
 
 class _CudaStream:
@@ -142,6 +158,10 @@ class _CudaStream:
         if self._raw is not None:
             return self._raw(self._index)
         return int(torch.cuda.current_stream(self._index).cuda_stream)
+
+
+def _nothing() -> torch.Tensor:
+    return _NOTHING
 
 
 def _host_stream() -> int:

@@ -117,8 +117,10 @@ class BoundPlan:
         calls = [launch for launch in bound if isinstance(launch, plans.BoundResidualCall)]
         outputs = range(len(plan["inputs"]), len(plan["inputs"]) + len(plan["outputs"]))
         written = {value.buffer for call in calls for value in call.results}
-        #: Buffers that residual calls give, and those that they need as tensors; the specs and sizes of the latter.
+        #: Buffers that residual calls give, outputs that they write, and, with spec and sizes, all that they need as
+        #: tensors.
         self.given = frozenset(written - set(outputs))
+        self.returned = written - self.given
         used = written.union(value.buffer for call in calls for value in call.reads) - self.given
         self.tensors_of = {index: (specs[index], _sizes(specs[index], dims)) for index in sorted(used)}
         self.scratch_bytes |= {self.names[index]: 0 for index in self.given}
@@ -146,7 +148,8 @@ class BoundPlan:
     def run(self, pointers: Sequence[int], stream: int = 0, tensors: list[Any] | None = None) -> None:
         """One call. Re-entrant: argument structs are made anew, so threads do not share them.
 
-        `tensors` are those of `tensors_of` by their index, where the caller has them; it is changed.
+        `tensors` are those of `tensors_of` by their index, where the caller has them. It is changed: an output in
+        `returned` may be left out, and is there afterwards.
         """
         self._step_through(*self._placed(pointers, tensors), stream, EVERY)
 

@@ -10,6 +10,7 @@ It never sees expected outputs. Everything it answers is advisory: the judge's o
 | map | arena, bytes, writable; descriptor | maps shared memory under a name, replacing an earlier one |
 | bind | sets: dims, tensors {name: [arena, byte offset]} | fixes sizes and pointers, runs `prepare` |
 | only | which, count | from now on runs one kind of launches, on the first `count` sets |
+| trace | | names PyTorch's operators that our kernels reach in one call (plans with residual calls) |
 | run | first, count | runs `count` sets from `first` on around the ring, waits for the device |
 | exit | | ends |
 """
@@ -27,7 +28,7 @@ from typing import Any
 from . import plan as plans
 from . import wire
 from .cuda_driver import OUT_OF_MEMORY, CudaError, Driver, Events
-from .executor import WORKSPACE, BoundPlan, CpuModule, CudaModule, bind
+from .executor import KERNELS, WORKSPACE, BoundPlan, CpuModule, CudaModule, bind
 from .libraries import Libraries
 from .memory import ImportedMemory, MappedMemory
 
@@ -121,6 +122,13 @@ class Runner:
         self._wait()
         return {}
 
+    def trace(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        from .pytorch.trace import operators_during
+
+        plan, pointers = self.bound[0]
+        call = plan.freeze(pointers, KERNELS)
+        return {"operators": operators_during(lambda: call(0))}
+
     def _bind_sizes(self, dims: dict[str, int]) -> tuple[BoundPlan, BoundPlan | None, dict[str, int]]:
         assert self.module is not None
         plan = bind(self.plan, dims, self.module)
@@ -201,6 +209,7 @@ def main(descriptor: int) -> int:
         "map": runner.map,
         "bind": runner.bind,
         "only": runner.only,
+        "trace": runner.trace,
         "run": runner.run,
     }
     while True:

@@ -22,7 +22,8 @@ Tensors = list[Any]
 
 
 class ResidualCall:
-    """A bound call. `given` are buffers that have no memory of their own: the call's result takes their place."""
+    """A bound call. `given` are buffers that have no memory of their own: the call's result takes their place, as it
+    does for an output that has no tensor yet."""
 
     def __init__(self, launch: BoundResidualCall, device: str, given: frozenset[int]) -> None:
         self.symbol, self.reads, self.results = launch.symbol, launch.reads, launch.results
@@ -39,13 +40,14 @@ class ResidualCall:
         *before, last = self._operators
         for operator in before:
             operator(values)
-        if self._writes and last.write(values, _laid(tensors[self.results[0].buffer], self.results[0])):
+        out = tensors[self.results[0].buffer] if self._writes else None
+        if out is not None and last.write(values, _laid(out, self.results[0])):
             return
         last(values)
         for value in self.results:
-            found = values[value.name]
-            if value.buffer not in self._given:
-                _laid(tensors[value.buffer], value).copy_(found)
+            found, place = values[value.name], tensors[value.buffer]
+            if value.buffer not in self._given and place is not None:
+                _laid(place, value).copy_(found)
                 continue
             if not _fits(found, value) or found.untyped_storage().data_ptr() in storages:
                 held = torch.empty_strided(value.shape, value.strides, dtype=found.dtype, device=found.device)

@@ -1,0 +1,90 @@
+"""Modules with an operator that stays PyTorch's on the CPU, as users write them."""
+
+from __future__ import annotations
+
+LINEAR = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Linear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(64, 96), nn.LayerNorm(96), nn.Linear(96, 64)
+
+    def forward(self, x):
+        return self.down(self.norm(F.gelu(self.up(x)) * 0.5))
+
+
+def get_inputs():
+    return [torch.randn(6, 5, 64)]
+"""
+
+CONV = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Conv(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return F.relu(self.norm(self.conv(x))) * 2 + 1
+
+
+def get_inputs():
+    return [torch.randn(4, 3, 12, 12)]
+"""
+
+ATTENTION = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.heads, self.out = nn.LayerNorm(64), nn.Linear(64, 192), nn.Linear(64, 64)
+
+    def forward(self, x):
+        rows, steps, width = x.shape
+        parts = [part.view(rows, steps, 4, 16).transpose(1, 2) for part in self.heads(self.norm(x)).chunk(3, -1)]
+        mixed = F.scaled_dot_product_attention(*parts, is_causal=True)
+        return x + F.silu(self.out(mixed.transpose(1, 2).reshape(rows, steps, width)))
+
+
+def get_inputs():
+    return [torch.randn(3, 10, 64)]
+"""
+
+LSTM = """
+import torch
+from torch import nn
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.norm = nn.LSTM(16, 32, batch_first=True), nn.LayerNorm(32)
+
+    def forward(self, x):
+        steps, (last, _) = self.lstm(torch.tanh(x) * 2)
+        return self.norm(steps) + last.sum(0).unsqueeze(1)
+
+
+def get_inputs():
+    return [torch.randn(3, 5, 16)]
+"""
+
+#: Class name → its file, and the operators that stay.
+MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Linear": (LINEAR, ("linear", "linear")),
+    "Conv": (CONV, ("conv2d",)),
+    "Attention": (ATTENTION, ("linear", "scaled_dot_product_attention", "linear")),
+    "Recurrent": (LSTM, ("lstm.input",)),
+}

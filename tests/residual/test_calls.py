@@ -1,0 +1,148 @@
+"""Residual calls between kernels, by the real executor in this process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from kernel_assistant.generator.search import initial
+from kernel_assistant.records.graph import Node, OpGraph, TensorSpec
+from kernel_assistant.targets import cpu
+from kernel_assistant.worker.runner.executor import KERNELS, RESIDUAL
+from kernel_assistant.worker.runner.plan import PlanError
+from kernel_assistant.worker.runner.pytorch.aten import Operator
+from kernel_assistant.worker.runner.pytorch.flags import read_flags, set_flags
+from kernel_assistant.worker.runner.pytorch.trace import operators_during
+from tests.generator.harness import Built, Function, bindings, check, export, resized
+
+
+def _sorted_rows(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).sort(-1, descending=True).values.tanh() + x
+
+
+CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
+    # Two results, of which one is read; a keyword.
+    "sort": (Function(_sorted_rows), (torch.randn(5, 33),)),
+    # An output of the module that PyTorch computes, in place where it can and by a copy where it cannot.
+    "last linear": (nn.Sequential(nn.GELU(), nn.Linear(24, 40)), (torch.randn(7, 24),)),
+    "last linear, three dimensions": (nn.Sequential(nn.GELU(), nn.Linear(24, 40)), (torch.randn(3, 7, 24),)),
+    "last convolution": (nn.Sequential(nn.GELU(), nn.Conv1d(6, 4, 3)), (torch.randn(3, 6, 20),)),
+    # A number that is infinite.
+    "norm": (Function(lambda x: torch.linalg.vector_norm(x.tanh(), float("inf"), -1).exp()), (torch.randn(4, 9),)),
+    # Operands of another layout than the buffers.
+    "transposed": (Function(lambda x: (x.mT.contiguous() @ x).relu() + 1), (torch.randn(4, 6, 5),)),
+    # A call that reads the result of a call, reshaped.
+    "in a row": (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 8), nn.Softmax(-1)),
+        (torch.randn(3, 3, 8, 8),),
+    ),
+    "half": (nn.Sequential(nn.Linear(16, 32), nn.SiLU()).to(torch.bfloat16), (torch.randn(4, 16).bfloat16(),)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_at_several_sizes(name: str, tmp_path: Path) -> None:
+    model, args = CASES[name]
+    graph = export(model, *args)
+    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    assert built.candidate.plan.residual
+    check(model, args, built)
+    if "B" in graph.dims:
+        check(model, resized(args, 1), built)
+        check(model, resized(args, 9), built)
+
+
+def test_frozen_and_one_kind_alone(tmp_path: Path) -> None:
+    model, args = CASES["in a row"]
+    graph = export(model, *args)
+    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    bound, pointers, (output,), alive = built.bind(bindings(graph, model, args))
+    assert bound.kinds == {KERNELS, RESIDUAL}
+    assert {bound.scratch_bytes[bound.names[index]] for index in bound.given} == {0}
+    with torch.no_grad():
+        want = model(*args)
+    for which in ("every", KERNELS):
+        call = bound.freeze(pointers, which)
+        output.fill_(float("nan"))
+        call(0)
+        torch.testing.assert_close(output, want)
+    assert operators_during(lambda: bound.freeze(pointers, KERNELS)) != []
+    kernels = bound.freeze(pointers, KERNELS)
+    assert operators_during(lambda: kernels(0)) == []
+    del alive
+
+
+def test_a_result_that_is_an_operand_is_copied(tmp_path: Path) -> None:
+    """Later kernels may write where a result lies: never into what belongs to somebody else."""
+    spec = TensorSpec(dtype="f32", shape=("B", "8"))
+    plain = export(Function(lambda x: x * 2), torch.rand(4, 8))
+    nodes = (
+        Node(name="n0", op="resolve_neg", args=("%x0",), spec=spec),
+        Node(name="n1", op="mul.Tensor", args=("%n0", 2), spec=spec),
+    )
+    graph = OpGraph(dims=plain.dims, inputs=plain.inputs, nodes=nodes, outputs=("n1",))
+    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    bound, pointers, (output,), alive = built.bind({"x0": (x := torch.rand(4, 8))})
+    tensors: list[torch.Tensor | None] = [alive["x0"], output, None]
+    bound.run(pointers, 0, tensors)
+    torch.testing.assert_close(output, x * 2)
+    assert tensors[2] is not None and tensors[2].data_ptr() != alive["x0"].data_ptr()
+    torch.testing.assert_close(tensors[2], x)
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ({"op": "no_such_operator", "args": ["%x0"]}, "has no operator aten.no_such_operator"),
+        ({"op": "torchvision.nms", "args": ["%x0"]}, "has no operator aten.torchvision.nms"),
+        ({"op": "relu", "args": ["%x0"], "kwargs": {"slope": 2}}, "relu takes self"),
+        ({"op": "relu", "args": ["%x0", 1, 2]}, "relu takes self"),
+        ({"op": "sum", "args": ["%x0"], "kwargs": {"dtype": "load"}}, "'load' is no ScalarType"),
+    ],
+)
+def test_what_pytorch_has_not_is_named(node: dict[str, object], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        Operator({"name": "n0", **node}, {}, "cpu")
+
+
+def test_operands_are_what_the_schema_wants() -> None:
+    values = {"x0": torch.rand(3, 4)}
+    nodes = [
+        {"name": "n0", "op": "full", "args": [["B", 2, 1, 1], "inf"], "kwargs": {"dtype": "f16"}},
+        {"name": "n1", "op": "_to_copy", "args": ["%n0"], "kwargs": {"dtype": "f64", "memory_format": "channels_last"}},
+        {"name": "n2", "op": "gelu", "args": ["%x0"], "kwargs": {"approximate": "tanh"}},
+        {"name": "n3", "op": "cat", "args": [["%x0", "%n2"], 1]},
+        {"name": "n4", "op": "narrow", "args": ["%n3", 1, 0, "B - 1"]},
+    ]
+    for node in nodes:
+        Operator(node, {"B": 3}, "cpu")(values)
+    assert values["n0"].dtype is torch.float16 and values["n0"].shape == (3, 2, 1, 1) and values["n0"].isinf().all()
+    assert values["n1"].dtype is torch.float64
+    assert torch.equal(values["n3"], torch.cat([values["x0"], F.gelu(values["x0"], approximate="tanh")], 1))
+    assert values["n4"].shape == (3, 2)
+
+
+def test_flags_of_one_process_become_those_of_another() -> None:
+    code = """
+import json, sys, torch
+from kernel_assistant.worker.runner.pytorch.flags import read_flags, set_flags
+set_flags(json.loads(sys.argv[1]))
+assert not torch.is_grad_enabled()
+print(json.dumps(read_flags()))
+"""
+    flags = read_flags()
+    wanted = {**flags, "cudnn.benchmark": True, "math_sdp": False, "threads": 1, "dtype": "float64"}
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(wanted)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == wanted
+    enabled = torch.is_grad_enabled()
+    set_flags(flags)
+    torch.set_grad_enabled(enabled)
+    assert read_flags() == flags
