@@ -22,35 +22,56 @@ enum precision { fast, accurate };
 enum layout { rows_of_k, columns_of_k };
 
 // One operand's tile in shared memory: SIZE rows (or columns) and 64 bytes of K, padded so that no fragment's load has
-// bank conflicts.
+// bank conflicts. The object is what one thread brings of every tile; all that does not change with K is computed once.
 template <class T, layout L, int SIZE, int THREADS> struct operand_tile {
   static constexpr int depth = 64 / sizeof(T), chunk = 16 / sizeof(T);
   static constexpr int rows = L == rows_of_k ? SIZE : depth, columns = L == rows_of_k ? depth : SIZE;
   static constexpr int stride = columns + (L == rows_of_k ? chunk : 8), elements = rows * stride;
+  static constexpr int across = columns / chunk, count = rows * across / THREADS;
+  static_assert(rows * across % THREADS == 0, "every thread brings as many chunks");
 
-  // Brings the tile that begins at element (at, k) of an operand of `size` by `depth_all`; zeros outside.
-  KA_FN void fetch(T* tile, const T* from, int64_t at, int64_t k, int64_t size, int64_t depth_all, bool whole_chunks) {
-    const int64_t row0 = L == rows_of_k ? at : k, column0 = L == rows_of_k ? k : at;
-    const int64_t row_end = L == rows_of_k ? size : depth_all, column_end = L == rows_of_k ? depth_all : size;
-    constexpr int across = columns / chunk;
+  const T* source[count];
+  int ahead[count];  // what is left of K from here, in elements; at most 0 outside of the operand
+  int width[count];  // columns_of_k: elements of the chunk that exist
+  int64_t step;
+  bool whole;  // chunks are aligned to 16 bytes
+
+  // The tiles of an operand of `size` by `k`, from row (or column) `at` on.
+  __device__ __forceinline__ operand_tile(const T* from, int64_t at, int64_t size, int64_t k) {
+    const int64_t line = L == rows_of_k ? k : size;
+    whole = (reinterpret_cast<uintptr_t>(from) & 15) == 0 && line % chunk == 0;
+    step = L == rows_of_k ? depth : depth * size;
 #pragma unroll
-    for (int i = threadIdx.x; i < rows * across; i += THREADS) {
-      const int r = i / across, c = i % across * chunk;
-      const int64_t left = row0 + r < row_end ? column_end - (column0 + c) : 0;
-      const T* source = from + (row0 + r) * column_end + column0 + c;
-      T* target = tile + r * stride + c;
-      if (whole_chunks) {
-        const int bytes = left <= 0 ? 0 : (left < chunk ? (int)left : chunk) * (int)sizeof(T);
-        copy_async(target, bytes ? source : from, bytes);
+    for (int j = 0; j < count; ++j) {
+      const int i = threadIdx.x + j * THREADS, r = i / across, c = i % across * chunk;
+      if (L == rows_of_k) {
+        source[j] = from + (at + r) * k + c;
+        ahead[j] = at + r < size ? (int)k - c : 0;
       } else {
-#pragma unroll
-        for (int e = 0; e < chunk; ++e) target[e] = e < left ? source[e] : T(0.0f);
+        source[j] = from + r * size + at + c;
+        const int64_t exist = size - (at + c);
+        width[j] = exist < chunk ? (int)exist : chunk;
+        ahead[j] = exist > 0 ? (int)k - r : 0;
       }
     }
   }
-  KA_FN bool whole_chunks(const T* from, int64_t size, int64_t depth_all) {
-    const int64_t line = L == rows_of_k ? depth_all : size;
-    return (reinterpret_cast<uintptr_t>(from) & 15) == 0 && line % chunk == 0;
+  // Brings the next tile; zeros outside.
+  __device__ __forceinline__ void fetch(T* tile) {
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const int i = threadIdx.x + j * THREADS;
+      T* target = tile + i / across * stride + i % across * chunk;
+      const int most = L == rows_of_k ? ahead[j] : width[j];
+      const int exist = ahead[j] <= 0 ? 0 : (most < chunk ? most : chunk);
+      if (whole) {
+        copy_async(target, source[j], exist * (int)sizeof(T));
+      } else {
+#pragma unroll
+        for (int e = 0; e < chunk; ++e) target[e] = e < exist ? source[j][e] : T(0.0f);
+      }
+      source[j] += step;
+      ahead[j] -= depth;
+    }
   }
   // 16 rows from `at`, words of K from 8·step: the fragment of the left operand.
   KA_FN void left(uint32_t (&x)[4], const T* tile, int at, int step) {
@@ -103,26 +124,31 @@ struct product {
     T* tiles = reinterpret_cast<T*>(ka_stages);
     int64_t bm, bn;
     place(blockIdx.x, (m + BM - 1) / BM, (n + BN - 1) / BN, bm, bn);
-    const bool whole_a = A::whole_chunks(a, m, k), whole_b = B::whole_chunks(b, n, k);
-    const int64_t slabs = (k + A::depth - 1) / A::depth;
-    const auto fetch = [&](int64_t slab) {
-      if (slab < slabs) {
-        T* to = tiles + slab % STAGES * stage;
-        A::fetch(to, a, bm, slab * A::depth, m, k, whole_a);
-        B::fetch(to + A::elements, b, bn, slab * A::depth, n, k, whole_b);
+    A left(a, bm, m, k);
+    B right(b, bn, n, k);
+    const int slabs = (int)((k + A::depth - 1) / A::depth);
+    int fetched = 0;
+    T* to = tiles;
+    const auto fetch = [&] {
+      if (fetched < slabs) {
+        left.fetch(to);
+        right.fetch(to + A::elements);
       }
       copy_commit();
+      ++fetched;
+      to = to == tiles + (STAGES - 1) * stage ? tiles : to + stage;
     };
     float total[MT][NT][4] = {};
 #pragma unroll
-    for (int s = 0; s < STAGES - 1; ++s) fetch(s);
+    for (int s = 0; s < STAGES - 1; ++s) fetch();
     const int wm = threadIdx.x / 32 / across * WM, wn = threadIdx.x / 32 % across * WN;
-    for (int64_t slab = 0; slab < slabs; ++slab) {
+    const T* here = tiles;
+    for (int slab = 0; slab < slabs; ++slab) {
       copy_wait<STAGES - 2>();
       __syncthreads();
-      fetch(slab + STAGES - 1);
-      const T* here = tiles + slab % STAGES * stage;
+      fetch();
       accumulate(total, here, here + A::elements, wm, wn);
+      here = here == tiles + (STAGES - 1) * stage ? tiles : here + stage;
     }
     copy_wait<0>();
     finish(total, bm + wm, bn + wn, m, n, out, f);

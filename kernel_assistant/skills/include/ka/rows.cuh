@@ -25,6 +25,7 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
   int n;
   bool wide;  // a thread's V elements are neighbours; else they are THREADS apart
 
+  // Column of element k of vector i.
   __device__ __forceinline__ int column(int i, int k) const {
     return wide ? (i * THREADS + place<THREADS>()) * V + k : (i * V + k) * THREADS + place<THREADS>();
   }
@@ -34,16 +35,10 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
     wide = aligned<V>(p);
     gather(v, p, fill);
   }
-  template <class T> __device__ __forceinline__ void gather(C (&to)[ITEMS][V], const T* p, C fill) const {
+  // Elements of p in the places of this row.
+  template <class T> __device__ __forceinline__ void gather(C (&to)[ITEMS][V], const T* p, C fill = C()) const {
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      if (wide) {
-        load_piece<V>(to[i], p + column(i, 0), n - column(i, 0), fill);
-      } else {
-#pragma unroll
-        for (int k = 0; k < V; ++k) to[i][k] = column(i, k) < n ? (C)ka_get(p[column(i, k)]) : fill;
-      }
-    }
+    for (int i = 0; i < ITEMS; ++i) piece(to[i], i, p, fill);
   }
   // v = f(v, p[column], …): other rows or weights, in the places of this row.
   template <class F, class... IN> __device__ __forceinline__ void map(F f, const IN*... in) {
@@ -53,10 +48,18 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
   template <class OP, class F> __device__ __forceinline__ C fold(F f) const {
     C total = neutral<OP, C>::value();
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i)
+    for (int i = 0; i < ITEMS; ++i) {
+      // Asked once a vector: comparing every column would cost more than the sum.
+      const int left = n - column(i, 0);
+      if (wide ? left >= V : left > (V - 1) * THREADS) {
 #pragma unroll
-      for (int k = 0; k < V; ++k)
-        if (column(i, k) < n) total = OP::join(total, f(v[i][k]));
+        for (int k = 0; k < V; ++k) total = OP::join(total, f(v[i][k]));
+      } else {
+#pragma unroll
+        for (int k = 0; k < V; ++k)
+          if ((wide ? k : k * THREADS) < left) total = OP::join(total, f(v[i][k]));
+      }
+    }
     return block_reduce<THREADS, OP>(total);
   }
   __device__ __forceinline__ C sum() const {
@@ -68,28 +71,24 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
   __device__ __forceinline__ C min() const {
     return fold<least>([](C x) { return x; });
   }
+  // The row is in registers, so the mean comes first and the squares are taken around it.
   __device__ __forceinline__ ka::moments<C> moments() const {
-    sums<C> mine;
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i)
-#pragma unroll
-      for (int k = 0; k < V; ++k)
-        if (column(i, k) < n) mine.add(v[i][k]);
-    return block_moments<THREADS>(mine);
+    const C mean = sum() / C(n);
+    return {C(n), mean, fold<add>([=](C x) { return (x - mean) * (x - mean); })};
   }
   // p[column] = f(v, in[column], …).
   template <class T, class F, class... IN> __device__ __forceinline__ void store(T* p, F f, const IN*... in) const {
-    const bool whole = wide && aligned<V>(p);
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       C y[V];
       compute(y, i, f, in...);
-      if (whole) {
-        store_piece<V>(p + column(i, 0), y, n - column(i, 0));
+      const int left = n - column(i, 0);
+      if (wide) {
+        store_piece<V>(p + column(i, 0), y, left);
       } else {
 #pragma unroll
         for (int k = 0; k < V; ++k)
-          if (column(i, k) < n) ka_put(p[column(i, k)], y[k]);
+          if (k * THREADS < left) ka_put(p[column(i, 0) + k * THREADS], y[k]);
       }
     }
   }
@@ -100,7 +99,7 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
   template <class F, class... IN> __device__ __forceinline__ void compute(C (&y)[V], int i, F f, const IN*... in) const {
     C x[sizeof...(IN) + 1][V];
     int at = 0;
-    (piece(x[at++], i, in), ...);
+    (piece(x[at++], i, in, C()), ...);
 #pragma unroll
     for (int k = 0; k < V; ++k) x[sizeof...(IN)][k] = v[i][k];
 #pragma unroll
@@ -110,10 +109,11 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
   __device__ __forceinline__ C joined(F& f, const C (&x)[N][V], int k, std::index_sequence<J...>) const {
     return f(x[N - 1][k], x[J][k]...);
   }
-  template <class T> __device__ __forceinline__ void piece(C (&x)[V], int i, const T* p) const {
-    if (wide) return load_piece<V>(x, p + column(i, 0), n - column(i, 0));
+  template <class T> __device__ __forceinline__ void piece(C (&x)[V], int i, const T* p, C fill) const {
+    const int left = n - column(i, 0);
+    if (wide) return load_piece<V>(x, p + column(i, 0), left, fill);
 #pragma unroll
-    for (int k = 0; k < V; ++k) x[k] = column(i, k) < n ? (C)ka_get(p[column(i, k)]) : C();
+    for (int k = 0; k < V; ++k) x[k] = k * THREADS < left ? (C)ka_get(p[column(i, 0) + k * THREADS]) : fill;
   }
 };
 

@@ -18,13 +18,12 @@ template <> struct partial<ka_prod> { typedef double type; };  // the range of f
 template <int THREADS, int V, int N, class OP, bool EXCLUSIVE, class F, class T, class... IN>
 KA_FN void scan_from(double carry, int n, F f, T* out, const IN*... in) {
   typedef typename partial<OP>::type S;
-  int parity = 0;
-  __syncthreads();  // an earlier scan of this kernel shares its memory
-  for (int tile = 0; tile < n; tile += THREADS * V * N, parity ^= 1) {
-    S v[N][V];
+  constexpr int span = THREADS * V * N;
+  const int mine = (int)threadIdx.x * V;
+  const auto bring = [&](int tile, S (&v)[N][V]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const int e = tile + (i * THREADS + (int)threadIdx.x) * V;
+      const int e = tile + i * THREADS * V + mine;
       float x[sizeof...(IN)][V];
       int at = 0;
       (load_piece<V>(x[at++], in + e, n - e), ...);
@@ -32,14 +31,23 @@ KA_FN void scan_from(double carry, int n, F f, T* out, const IN*... in) {
       for (int k = 0; k < V; ++k)
         v[i][k] = e + k < n ? (S)call(f, x, k, std::make_index_sequence<sizeof...(IN)>()) : neutral<OP, S>::value();
     }
+  };
+  S v[N][V], next[N][V];
+  bring(0, v);
+  int parity = 0;
+  __syncthreads();  // an earlier scan of this kernel shares its memory
+  for (int tile = 0; tile < n; tile += span, parity ^= 1) {
+    bring(tile + span, next);  // on its way while this tile is summed
     ka_block_scan<0, THREADS, N, V, OP>(v, carry, neutral<OP, S>::value(), EXCLUSIVE, parity);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const int e = tile + (i * THREADS + (int)threadIdx.x) * V;
+      const int e = tile + i * THREADS * V + mine;
       float y[V];
 #pragma unroll
       for (int k = 0; k < V; ++k) y[k] = (float)v[i][k];
       store_piece<V>(out + e, y, n - e);
+#pragma unroll
+      for (int k = 0; k < V; ++k) v[i][k] = next[i][k];
     }
   }
 }

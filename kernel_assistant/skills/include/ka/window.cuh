@@ -31,8 +31,8 @@ template <int KD, int KH, int KW, int SD, int SH, int SW, int DD = 1, int DH = 1
       const uint32_t narrow = (uint32_t)at;
       const bool wide = at >> 32;
       const int64_t above = wide ? at / s.ow : narrow / (uint32_t)s.ow;
-      const int64_t slab = above >> 32 ? above / bands : (uint32_t)above / (uint32_t)bands;
-      const int64_t plane = slab >> 32 ? slab / s.od : (uint32_t)slab / (uint32_t)s.od;
+      const int64_t slab = bands == 1 ? above : above >> 32 ? above / bands : (uint32_t)above / (uint32_t)bands;
+      const int64_t plane = s.od == 1 ? slab : slab >> 32 ? slab / s.od : (uint32_t)slab / (uint32_t)s.od;
       const int x = (int)(at - above * s.ow), y = (int)(above - slab * bands) * R, z = (int)(slab - plane * s.od);
       band<R, OP, C>(s, plane, z, y, x, before, after, out, in);
     }
@@ -44,21 +44,30 @@ template <int KD, int KH, int KW, int SD, int SH, int SW, int DD = 1, int DH = 1
 #pragma unroll
     for (int r = 0; r < R; ++r) total[r] = neutral<OP, C>::value(), inside[r] = 0;
     const int x0 = x * SW - s.pw, y0 = y * SH - s.ph;
+    // Most windows lie inside the line: nothing to ask for each element.
+    const bool whole = x0 >= 0 && x0 + (KW - 1) * DW < s.w;
+    const T* corner = in + ((plane * s.d + z * SD - s.pd) * s.h + y0) * s.w + x0;
+#pragma unroll
     for (int k = 0; k < KD; ++k) {
       const int iz = z * SD - s.pd + k * DD;
       if (iz < 0 || iz >= s.d) continue;
-      const T* slice = in + (plane * s.d + iz) * s.h * s.w;
 #pragma unroll
       for (int row = 0; row <= (R - 1) * SH + (KH - 1) * DH; ++row) {
         if (!any<R>(row) || y0 + row < 0 || y0 + row >= s.h) continue;
+        const T* line = corner + ((int64_t)k * DD * s.h + row) * s.w;
         C part = neutral<OP, C>::value();
-        int found = 0;
+        int found = KW;
+        if (whole) {
 #pragma unroll
-        for (int j = 0; j < KW; ++j) {
-          const int ix = x0 + j * DW;
-          if (ix < 0 || ix >= s.w) continue;
-          part = OP::join(part, (C)before((C)ka_get(slice[(int64_t)(y0 + row) * s.w + ix])));
-          ++found;
+          for (int j = 0; j < KW; ++j) part = OP::join(part, (C)before((C)ka_get(line[j * DW])));
+        } else {
+          found = 0;
+#pragma unroll
+          for (int j = 0; j < KW; ++j) {
+            if (x0 + j * DW < 0 || x0 + j * DW >= s.w) continue;
+            part = OP::join(part, (C)before((C)ka_get(line[j * DW])));
+            ++found;
+          }
         }
 #pragma unroll
         for (int r = 0; r < R; ++r) {
