@@ -22,9 +22,12 @@ class SharedEnvironment:
             return self._environment.baseline(compiled=compiled)
 
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
-        """One move of one search is judged as a whole before the next."""
-        with self.lock:
-            yield from self._environment.iterate(candidates, tier)
+        """Others may come in between two candidates. Nothing is held while the caller has the word."""
+        evaluations = iter(self._environment.iterate(candidates, tier))
+        for _ in candidates:
+            with self.lock:
+                evaluation = next(evaluations)
+            yield evaluation
 
     def confirm(self, candidate: Candidate) -> Evaluation:
         with self.lock:
