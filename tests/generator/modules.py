@@ -134,6 +134,8 @@ ROWS: dict[str, Case] = {
     "everything": _case(lambda x: (x.sum(), x.mean(), x.max()), _spread(3, 70, 101)),
     "whole norm": _case(lambda x: x / torch.norm(x, p="fro"), _spread(4, 50, 61)),
     "apart": _case(lambda x: x.sum((0, 2)), _spread(5, 7, 33)),
+    "apart long": _case(lambda x: x.sigmoid() / x.sigmoid().sum((1, 3), keepdim=True), _spread(3, 4, 5, 201)),
+    "group norm long": (_affine(nn.GroupNorm(4, 8)), (_spread(3, 8, 13, 11),)),
     "cosine": _case(lambda x, y: F.cosine_similarity(x, y, dim=-1), _spread(7, 33), _spread(7, 34)[:, 1:].contiguous()),
     "loss": _case(F.mse_loss, _spread(6, 501), _spread(6, 502)[:, 1:].contiguous()),
     "viewed": _case(lambda x: F.softmax(x.view(x.size(0), -1), 1).view_as(x).transpose(0, 1), _spread(3, 7, 29)),

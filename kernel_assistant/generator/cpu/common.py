@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kernel_assistant.generator.expr import Axis, Expr, Op, Reduce
 from kernel_assistant.generator.lower import Output
 from kernel_assistant.generator.nest import Access, Nest, accesses
@@ -10,6 +12,8 @@ from kernel_assistant.generator.render import Body, Unit, element, joined
 
 #: Below this many elements a parallel region costs more than it gains.
 PARALLEL_FROM = 32768
+#: Dimensions of R that lie apart are walked through one by one where the last of them is at least this long.
+LONG = 128
 #: Elements whose lane sums are folded into a double at a time.
 CHUNK = 8192
 
@@ -91,23 +95,60 @@ def streamed(nest: Nest, part: Pass, axes: list[Axis], nt: int) -> list[Access]:
     return [access for access, _ in part.stores if nt and access.linear(axes) == 1]
 
 
-def reduce_loop(body: Body, part: Pass, lanes: int, begin: str, end: str, keep: dict[int, str]) -> None:
+@dataclass(frozen=True)
+class Walk:
+    """How a pass goes along R: through the positions p of `outer`, for each through the L positions q of `inner`."""
+
+    outer: list[Axis]
+    inner: list[Axis]
+
+    @property
+    def loops(self) -> list[tuple[list[Axis], str]]:
+        return [(self.outer, "p"), (self.inner, "q")] if self.outer else [(self.inner, "q")]
+
+    def kept(self, name: str) -> str:
+        """The element of a row buffer at the current position."""
+        return f"{name}[p * L + q]" if self.outer else f"{name}[q]"
+
+    def open(self, unit: Unit, nest: Nest) -> None:
+        if self.outer:
+            unit.open(f"for (int64_t p = 0; p < {unit.size(nest.size(self.outer))}; ++p)")
+
+    def close(self, unit: Unit) -> None:
+        if self.outer:
+            unit.close()
+
+
+def walk_of(nest: Nest) -> Walk:
+    """Apart where the last dimension is long: then no position is computed by a division."""
+    last = nest.reduced[-1].size
+    if len(nest.reduced) > 1 and (not isinstance(last, int) or last >= LONG):
+        return Walk(nest.reduced[:-1], nest.reduced[-1:])
+    return Walk([], nest.reduced)
+
+
+def reduce_loop(
+    body: Body, part: Pass, lanes: int, begin: str, end: str, keep: dict[int, str], walk: Walk | None = None
+) -> None:
     """Code for one pass of reductions over q in [begin, end): r<i> is left in scope as each result's total."""
     unit, nest = body.unit, body.nest
+    walk = walk or Walk([], nest.reduced)
     inner = body.inner()
+    for reduce in part.reduces:
+        unit.add(f"{total_type(reduce)} total_r{nest.reduces.index(reduce)} = {identity(reduce)};")
+    walk.open(unit, nest)
     names = {id(reduce): f"r{nest.reduces.index(reduce)}" for reduce in part.reduces}
     params = ", ".join(f"{reduce.ctype}& {names[id(reduce)]}" for reduce in part.reduces)
     step = f"step_{names[id(part.reduces[0])]}"
     unit.open(f"const auto {step} = [&](int64_t q, {params}) __attribute__((always_inline))")
-    _take_kept(inner, part, keep)
-    inner.write(part.body, loads(unit, nest, (nest.reduced, "q")))
+    kept = {place: walk.kept(name) for place, name in keep.items()}
+    _take_kept(inner, part, kept)
+    inner.write(part.body, loads(unit, nest, *walk.loops))
     for expr in part.kept:
-        unit.add(f"{keep[id(expr)]}[q] = {inner.name(expr)};")
+        unit.add(f"{kept[id(expr)]} = {inner.name(expr)};")
     for reduce in part.reduces:
         unit.add(STEP[reduce.kind].format(names[id(reduce)], inner.name(reduce.arg)))
     unit.close(";")
-    for reduce in part.reduces:
-        unit.add(f"{total_type(reduce)} total_{names[id(reduce)]} = {identity(reduce)};")
     unit.open(f"for (int64_t c = {begin}; c < {end}; c += {CHUNK})")
     unit.add(f"const int64_t stop = ka_min({end}, c + {CHUNK});")
     for reduce in part.reduces:
@@ -126,12 +167,13 @@ def reduce_loop(body: Body, part: Pass, lanes: int, begin: str, end: str, keep: 
         name = names[id(reduce)]
         unit.add(STEP[reduce.kind].format(f"total_{name}", fold(reduce, lanes, f"lane_{name}")))
     unit.close()
+    walk.close(unit)
 
 
 def _take_kept(inner: Body, part: Pass, keep: dict[int, str]) -> None:
-    """Name the values that earlier passes left in row buffers."""
+    """Name the values that earlier passes left in row buffers; `keep` has their elements."""
     computed = {id(expr) for expr in part.body}
-    inner.names.update((place, f"{name}[q]") for place, name in keep.items() if place not in computed)
+    inner.names.update((place, name) for place, name in keep.items() if place not in computed)
 
 
 def take_totals(body: Body, part: Pass) -> None:
@@ -142,12 +184,16 @@ def take_totals(body: Body, part: Pass) -> None:
         body.names[id(reduce)] = name
 
 
-def store_loop(body: Body, part: Pass, begin: str, end: str, nt: int, keep: dict[int, str], tile: int = 512) -> None:
+def store_loop(
+    body: Body, part: Pass, begin: str, end: str, nt: int, keep: dict[int, str], walk: Walk | None = None
+) -> None:
     """Code for the last pass: outputs at q in [begin, end), through a tile where they are streamed."""
-    unit, nest = body.unit, body.nest
+    unit, nest, tile = body.unit, body.nest, 512
+    walk = walk or Walk([], nest.reduced)
     inner = body.inner()
-    _take_kept(inner, part, keep)
-    through = streamed(nest, part, nest.reduced, nt)
+    _take_kept(inner, part, {place: walk.kept(name) for place, name in keep.items()})
+    through = streamed(nest, part, walk.inner, nt)
+    walk.open(unit, nest)
     if through:
         unit.open(f"for (int64_t c = {begin}; c < {end}; c += {tile})")
         unit.add(f"const int64_t stop = ka_min({end}, c + {tile});")
@@ -156,14 +202,17 @@ def store_loop(body: Body, part: Pass, begin: str, end: str, nt: int, keep: dict
         begin, end = "c", "stop"
     unit.add("#pragma omp simd")
     unit.open(f"for (int64_t q = {begin}; q < {end}; ++q)")
-    inner.write(part.body, loads(unit, nest, (nest.reduced, "q")))
+    inner.write(part.body, loads(unit, nest, *walk.loops))
     tiles = {access.name: f"tile_{access.name}[q - c]" for access in through}
-    stores(inner, part.stores, (nest.reduced, "q"), tiles=tiles)
+    stores(inner, part.stores, *walk.loops, tiles=tiles)
     unit.close()
+    for access in through:
+        to = joined(access.name, unit.position(access, walk.outer, "p") if walk.outer else "", "c")
+        unit.add(f"ka_stream({to}, tile_{access.name}, (stop - c) * sizeof({access.name}[0]));")
     if through:
-        for access in through:
-            unit.add(f"ka_stream({access.name} + c, tile_{access.name}, (stop - c) * sizeof({access.name}[0]));")
         unit.close()
+    walk.close(unit)
+    if through:
         unit.add("ka_stream_end();")
 
 

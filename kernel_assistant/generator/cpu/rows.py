@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernel_assistant.generator.cpu.common import (
     costly,
     loads,
@@ -12,8 +14,10 @@ from kernel_assistant.generator.cpu.common import (
     store_loop,
     stores,
     take_totals,
+    walk_of,
 )
 from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import Expr, Reduce, children
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.passes import Passes, nothing, plan_passes
 from kernel_assistant.generator.render import Body, Unit
@@ -25,8 +29,12 @@ STACK = 262144
 
 def emit_rows(nest: Nest, schedule: Schedule) -> Unit:
     unit = Unit(nest.prefix + "rows", "cpu")
-    plan = plan_passes(nest, costly if schedule.form == "rows/keep" else nothing)
+    plan = plan_passes(nest, _worth_keeping(nest) if schedule.form == "rows/keep" else nothing)
+    walk = walk_of(nest)
+    end = "L" if walk.outer else "R"
     unit.add(f"const int64_t O = {unit.size(nest.size(nest.outer))}, R = {unit.size(nest.size(nest.reduced))};")
+    if walk.outer:
+        unit.add(f"const int64_t L = {unit.size(nest.size(walk.inner))};")
     parallel(unit, "O * R")
     unit.open("for (int64_t o = 0; o < O; ++o)")
     pointers(unit, nest, nest.outer, "o")
@@ -35,14 +43,24 @@ def emit_rows(nest: Nest, schedule: Schedule) -> Unit:
     for part in plan.passes:
         body.write(part.scope, loads(unit, nest), "s")
         if part.reduces:
-            reduce_loop(body, part, schedule["lanes"], "0", "R", keep)
+            reduce_loop(body, part, schedule["lanes"], "0", end, keep, walk)
             take_totals(body, part)
         else:
-            store_loop(body, part, "0", "R", schedule["nt"], keep)
+            store_loop(body, part, "0", end, schedule["nt"], keep, walk)
     body.write(plan.scope, loads(unit, nest), "s")
     stores(body, plan.stores)
     unit.close()
     return unit
+
+
+def _worth_keeping(nest: Nest) -> Callable[[Expr], bool]:
+    """What is costly, and what is made of it: the last of it that an earlier pass has is what a later one reads."""
+    found: set[int] = set()
+    for expr in nest.program.exprs:
+        inside = not isinstance(expr, Reduce) and any(id(child) in found for child in children(expr))
+        if inside or costly(expr):
+            found.add(id(expr))
+    return lambda expr: id(expr) in found
 
 
 def _buffers(unit: Unit, nest: Nest, plan: Passes) -> dict[int, str]:

@@ -68,11 +68,11 @@ KA_FN double ka_min(double a, double b) { const double m = a < b ? a : b; return
 
 // e^x = 2^n·e^r with |r| ≤ ln 2 / 2; coefficients: Chebyshev interpolation of (e^r - 1 - r) / r². Adding 1.5·2^23 rounds
 // x / ln 2 to n in the low bits of the sum. Below -87 the result is made 2^64 times larger first, for denormal numbers.
+// What is no number at all any more is 0 before that product: one that underflows takes many times as long.
 KA_FN float ka_exp(float x) {
-  const float y = x < -104.0f ? -104.0f : x;
-  const float shifted = y * 1.44269504f + 12582912.0f;
+  const float shifted = x * 1.44269504f + 12582912.0f;
   const float n = shifted - 12582912.0f;
-  const float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
+  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
   float p = 1.3926176e-3f;
   p = p * r + 8.3631733e-3f;
   p = p * r + 4.1666556e-2f;
@@ -80,9 +80,10 @@ KA_FN float ka_exp(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const bool small = y < -87.0f;
+  const bool small = x < -87.0f;
   const uint32_t power = ((uint32_t)ka_as_int(shifted) << 23) + (small ? 64u << 23 : 0u);
-  const float scaled = ka_as_float((int32_t)((uint32_t)ka_as_int(p) + power)) * (small ? 5.42101086e-20f : 1.0f);
+  const float large = ka_as_float((int32_t)((uint32_t)ka_as_int(p) + power));
+  const float scaled = (x < -103.98f ? 0.0f : large) * (small ? 5.42101086e-20f : 1.0f);
   return x > 88.7228394f ? INFINITY : scaled;
 }
 KA_FN float ka_expm1(float x) {
@@ -161,6 +162,32 @@ KA_FN float ka_erf(float x) {
   q = q * t - 3.1853965e-4f;
   const float far = __builtin_copysignf(1.0f - ka_exp(-q), x);
   return a < 0.93f ? near : (x != x ? x : far);
+}
+// x·Φ(x) without the cancellation in 1 + erf: x - x/2·c above 0, x/2·c below, with c = erfc(|x|/√2) = 2^-q. q is a
+// polynomial of |x|, minimax with the weight c; beyond 5.7 c is 0. Errors: 1 unit in the last place above 0, 4e-8 below.
+KA_FN float ka_gelu(float x) {
+  const float a = ka_abs(x);
+  float q = 2.83491272e-6f;
+  q = q * a - 3.937769e-5f;
+  q = q * a + 1.86180245e-4f;
+  q = q * a + 1.36936374e-4f;
+  q = q * a - 7.06342002e-3f;
+  q = q * a + 5.24961799e-2f;
+  q = q * a + 4.5920819e-1f;
+  q = q * a + 1.15110517f;
+  q = q * a;
+  const float shifted = 12582912.0f - q;
+  const float r = (12582912.0f - shifted) - q;
+  float p = 1.53458124e-4f;
+  p = p * r + 1.33999309e-3f;
+  p = p * r + 9.61848907e-3f;
+  p = p * r + 5.55032864e-2f;
+  p = p * r + 2.40226462e-1f;
+  p = p * r + 6.93147182e-1f;
+  p = p * r + 1.0f;
+  const float power = ka_as_float((int32_t)((uint32_t)ka_as_int(p) + ((uint32_t)ka_as_int(shifted) << 23)));
+  const float half = 0.5f * x * (a > 5.7f ? 0.0f : power);
+  return x > 0.0f ? x - half : half;
 }
 KA_FN float ka_sinh(float x) {
   const float m = ka_expm1(ka_abs(x));
