@@ -47,16 +47,8 @@ def _strips(shape: Shape) -> list[Schedule]:
     size = shape.written_bytes // max(shape.outer * shape.inner, 1)
     vec = max(min(16 // max(size, 1), 8), 2)
 
-    def block(strip: int) -> int:
-        across = -(-shape.inner // strip)
-        fitting = [size for size in (128, 64, 32) if across >= 0.8 * -(-across // size) * size]
-        return fitting[0] if fitting else 128
-
     found = [(vec, 1, 0), (vec, 2, 0), (vec, 4, 0), (vec, 1, 1), (2 * vec, 1, 0), (2 * vec, 1, 1), (vec // 2, 4, 0)]
-    return [
-        make("cuda", "window/strip", block=block(strip), rows=rows, stage=stage, strip=strip)
-        for strip, rows, stage in found
-    ]
+    return [make("cuda", "window/strip", rows=rows, stage=stage, strip=strip) for strip, rows, stage in found]
 
 
 def _pointwise(shape: Shape) -> list[Schedule]:

@@ -7,13 +7,14 @@ from kernel_assistant.generator.cpu.window import neutral_text
 from kernel_assistant.generator.cuda.common import scope_loads
 from kernel_assistant.generator.cuda.strip_reach import Reach, reach_of, vectored
 from kernel_assistant.generator.cuda.strip_store import Loops, Stores
-from kernel_assistant.generator.cuda.window import UNROLLED, Direct
+from kernel_assistant.generator.cuda.window import FULL_ENOUGH, UNROLLED, Direct
 from kernel_assistant.generator.cuda.window_shared import BYTES, STATIC_LIMIT
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Span
 from kernel_assistant.generator.nest import Access, Nest
 from kernel_assistant.generator.render import Unit, element, joined
 from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.sizes import size_text
 from kernel_assistant.generator.windows import JOIN
 from kernel_assistant.generator.windows_plan import Part
 from kernel_assistant.records import Launch
@@ -36,6 +37,11 @@ class Strip(Direct):
     def __init__(self, nest: Nest, schedule: Schedule) -> None:
         super().__init__(nest, schedule)
         self.stage = bool(schedule["stage"])
+        # Rows of outputs that fill warps but not a block: several rows for a block.
+        self.width = -(-self.across // WARP) * WARP if isinstance(self.across, int) else self.block
+        fills = isinstance(self.across, int) and self.across >= FULL_ENOUGH * self.width
+        self.folded = fills and self.width < self.block and self.block % self.width == 0
+        self.tiled = self.tiled or self.folded
         self.reaches = [reach_of(nest, part, self.strip) for part in self.plan.parts]
         self.length = self.reaches[0].outputs
         if self.strip > self.length:
@@ -55,15 +61,31 @@ class Strip(Direct):
         if shared > STATIC_LIMIT:
             raise Unsupported(f"{shared} bytes of shared memory for a warp's piece of a row")
 
+    def tiles(self) -> str:
+        if not self.folded:
+            return super().tiles()
+        unit, bands, each = self.unit, self.bands(), self.block // self.width
+        rest = self.nest.size(self.rest)
+        unit.add(f"const int below = (int)(blockIdx.x * {each}u + threadIdx.x / {self.width}u);")
+        unit.add(f"if (below >= {bands} * ({unit.size(rest)})) return;")
+        self.own()
+        unit.add_if_used("o", f"const int o = below{f' / {bands}' if self.row else ''};")
+        if self.row is not None:
+            unit.add(f"const int first = below % {bands} * {self.rows};")
+        if self.leaves and self.across != self.width:
+            unit.add(f"if (i >= {self.length}) return;")
+        return f"cdiv({bands} * ({size_text(rest)}), {each})"
+
     def own(self) -> None:
         unit, last = self.unit, self._last()
         assert isinstance(self.across, int)
+        begin, place = ("", f"threadIdx.x % {self.width}u") if self.folded else ("begin + ", "threadIdx.x")
         if not self.whole:
-            unit.add(f"const int i = begin + (int)threadIdx.x * {self.strip};")
+            unit.add(f"const int i = {begin}(int)({place}) * {self.strip};")
             return
         unit.add("const int lane = threadIdx.x & 31;")
-        unit.add(f"const int piece = begin + (int)(threadIdx.x & ~31u) * {self.strip};")
-        if self.across % self.block:
+        unit.add(f"const int piece = {begin}(int)({place} & ~31u) * {self.strip};")
+        if self.across % self.block and not self.folded:
             unit.add(f"if (piece >= {self.length}) return;")
         i = f"piece + lane * {self.strip}"
         # From memory, threads without outputs compute the last ones once more; a piece has room for theirs.
