@@ -174,12 +174,18 @@ class Environment:
             argv=(paths[0], "-I", "-S", str(RUNNER / "boot.py"), "{fd}"),
             read_only=(*paths, str(RUNNER), *(self.worker.hello["library_folders"] if gpu else ())),
             gpu=gpu,
-            env={"OMP_NUM_THREADS": str(self.worker.hello["threads"]), **self.worker.hello["binding"], **MEASURING},
+            # PyTorch asks who it runs for, and finds no list of users in a sandbox.
+            env={
+                "USER": "nobody",
+                "OMP_NUM_THREADS": str(self.worker.hello["threads"]),
+                **self.worker.hello["binding"],
+                **MEASURING,
+            },
             limits=Limits(
                 shared_bytes=self.device.memory_bytes,
                 # Residual calls need torch, which maps some GiB.
                 memory_bytes=max(self.device.memory_bytes // 4, 4 << 30) if not gpu else 16 << 30,
-                processes=256,
+                processes=512,
                 file_bytes=1 << 20,
                 cpu_seconds=24 * 3600,
             ),

@@ -57,7 +57,7 @@ class Runner:
         self.plan = message["plan"]
         if self.plan.get("residual"):
             # Before our kernels: they use the OpenMP runtime that is there.
-            _import_torch(message["flags"])
+            _import_torch(message["flags"], self.driver)
         if self.driver:
             with os.fdopen(descriptors[0], "rb") as file:
                 self.module = CudaModule(self.driver, file.read(), self.libraries)
@@ -165,19 +165,23 @@ class Runner:
     def _forget(self) -> None:
         self.calls, self.bound = [], []
         self._free_private()
+        if self.driver and self.plan.get("residual"):
+            from .pytorch.flags import give_back
+
+            give_back()
         if isinstance(self.module, CudaModule):
             self.module.close()
         self.module = None
 
 
-def _import_torch(flags: dict[str, Any]) -> None:
+def _import_torch(flags: dict[str, Any], driver: Driver | None) -> None:
     """Torch of the interpreter that this is, with the judge's settings. The runner starts without its packages."""
     import site
 
     site.main()
     from .pytorch.flags import set_flags
 
-    set_flags(flags)
+    set_flags(flags, None if driver is None else driver.device.value)
 
 
 def failure(error: Exception) -> dict[str, Any]:

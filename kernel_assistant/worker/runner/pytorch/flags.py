@@ -43,8 +43,13 @@ def read_flags() -> dict[str, Any]:
     return found
 
 
-def set_flags(flags: dict[str, Any]) -> None:
-    """Make the settings of this process those that `read_flags` gave in another; no gradients are kept."""
+def set_flags(flags: dict[str, Any], device: int | None = None) -> None:
+    """Make the settings of this process those that `read_flags` gave in another; no gradients are kept.
+
+    `device` is the GPU that calls are to run on.
+    """
+    if device is not None:
+        torch.cuda.set_device(device)
     now = read_flags()
     setters: dict[str, Callable[[Any], object]] = {
         f"{kind}_sdp": getattr(torch.backends.cuda, f"enable_{kind}_sdp") for kind in _ATTENTION
@@ -63,6 +68,12 @@ def set_flags(flags: dict[str, Any]) -> None:
             owner, name = _owner(path)
             setattr(owner, name, value)
     torch.set_grad_enabled(False)
+
+
+def give_back() -> None:
+    """Device memory that PyTorch keeps for later: another process needs it."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
 
 
 def _owner(path: str) -> tuple[Any, str]:
