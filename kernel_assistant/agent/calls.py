@@ -75,7 +75,10 @@ def _hermes_call(identity: str, body: str) -> Call:
         return Call(identity, "", "{}", f"the tool call is not JSON: {error}", answerable=False)
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return Call(identity, "", "{}", 'a tool call is an object with "name" and "arguments"', answerable=False)
-    return Call(identity, call["name"], json.dumps(call.get("arguments", {}), ensure_ascii=False))
+    arguments = call.get("arguments", {})
+    # Some models write the object as a string, as OpenAI's form has it.
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return Call(identity, call["name"], written)
 
 
 def _checked(call: Call, place: int, known: Collection[str]) -> Call:

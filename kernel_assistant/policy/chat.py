@@ -11,10 +11,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_assistant.errors import Cancelled, MissingError
-from kernel_assistant.policy.chat_failures import failure_of, is_worth_retrying, refuses_extras
+from kernel_assistant.policy.chat_failures import failure_of, is_worth_retrying, refuses_words
 from kernel_assistant.policy.chat_stream import Collected
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records.transcript import Message
@@ -56,6 +57,7 @@ class ChatClient:
         self._runner = asyncio.Runner()
         self._client = _connect(settings)
         self._with_extras = True
+        self._bound = "max_tokens"
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
         return self._runner.run(_until(cancelled, self._attempts(request)))
@@ -86,10 +88,19 @@ class ChatClient:
             return await self._stream(request)
         except (openai.OpenAIError, httpx2.HTTPError, ValueError, TimeoutError) as error:
             # ValueError: what came is not JSON, or not the fields that the protocol has.
-            if self._with_extras and refuses_extras(error):
-                self._with_extras = False
+            if self._speaks_plainer(error):
                 return await self._attempt(request)
             raise failure_of(error, self._settings.url) from error
+
+    def _speaks_plainer(self, error: Exception) -> bool:
+        """Leave out what a server may have refused; false where there is nothing more to leave out."""
+        if not refuses_words(error):
+            return False
+        if "max_completion_tokens" in str(error) and self._bound != "max_completion_tokens":
+            self._bound = "max_completion_tokens"
+            return True
+        plainer, self._with_extras = self._with_extras, False
+        return plainer
 
     async def _stream(self, request: Request) -> Message:
         began = time.monotonic()
@@ -111,7 +122,7 @@ class ChatClient:
             "model": self._settings.model,
             "messages": [message.openai() for message in request.messages],
             "temperature": self._settings.temperature,
-            "max_tokens": request.max_tokens,
+            self._bound: request.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -140,12 +151,18 @@ async def _until(cancelled: Callable[[], bool], work: Awaitable[T]) -> T:
 
 
 def _connect(settings: ChatSettings) -> AsyncOpenAI:
+    made: AsyncOpenAI = library().AsyncOpenAI(
+        base_url=settings.url, api_key=settings.key or "none", timeout=settings.silence, max_retries=0
+    )
+    return made
+
+
+def library() -> ModuleType:
+    """The openai package, loaded when a model plays. MissingError where it is not installed (`--host` brings none)."""
     try:
         import openai
     except ImportError as error:
         raise MissingError(
             "the package openai is not installed for kernel-assistant", "install it there: pip install openai"
         ) from error
-    return openai.AsyncOpenAI(
-        base_url=settings.url, api_key=settings.key or "none", timeout=settings.silence, max_retries=0
-    )
+    return openai

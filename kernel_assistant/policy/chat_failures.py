@@ -15,7 +15,7 @@ def is_worth_retrying(error: PolicyError) -> bool:
     return error.kind in _PASSING
 
 
-def refuses_extras(error: Exception) -> bool:
+def refuses_words(error: Exception) -> bool:
     """Whether the endpoint may have refused the request for the words it does not know."""
     import openai
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError, UsageError
-from kernel_assistant.policy.chat import ChatClient, ChatSettings
+from kernel_assistant.policy.chat import ChatClient, ChatSettings, library
 from kernel_assistant.policy.chat_failures import failure_of
 from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.policy.embedded import EmbeddedClient
@@ -65,8 +65,7 @@ def connect(settings: Settings, endpoint: str, model: str) -> Connection:
 
 def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
     """The model to ask for and its context in tokens, as `GET /models` tells. A server need not have that."""
-    import openai
-
+    openai = library()
     client = openai.OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
     try:
         listed = {each.id: each for each in client.models.list()}

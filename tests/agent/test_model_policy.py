@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 
 import pytest
+from msgspec.structs import replace
 
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.agent.model_policy import Limits
 from kernel_assistant.policy.scripted import ScriptedClient
-from kernel_assistant.records import Outcome, StopReason, decode, encode
+from kernel_assistant.records import Accuracy, Outcome, Stage, StopReason, Timing, decode, encode
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
 from tests.agent.models import (
     BROKEN,
@@ -34,10 +35,12 @@ LONG = Budget(seconds=600, patience=1000)
 def play(norm, cancel, tmp_path):
     """Plays a model to its end; the trajectory and the policy."""
 
-    def run(lines, budget=LONG, **kwargs):
+    def run(lines, budget=LONG, resume_steps=(), **kwargs):
         cancel.clear()
         policy = model(norm, tmp_path / "workspace", lines, **kwargs)
-        trajectory = run_episode(norm, policy, budget, emit=lambda event: None, cancel=cancel)
+        trajectory = run_episode(
+            norm, policy, budget, emit=lambda event: None, cancel=cancel, resume_steps=resume_steps
+        )
         return trajectory, policy
 
     yield run
@@ -210,6 +213,36 @@ def test_the_user_can_say_something_in_between(play):
 
     play([listen, answer], steering=said)
     assert heard == [Message(role="user", content="use fewer threads")]
+
+
+def test_after_a_crash_the_best_lies_in_the_workspace(play):
+    source = WRONG.replace(LAUNCH, "// launch: norm(x=x0, w=p0, o=out0, rows=B)\n// set: UNUSED=3\n")
+    earlier, _ = play([calls(write(source), EVALUATE), calls(FINISH)])
+    (step,) = earlier.steps
+    (found,) = step.evaluations
+    # As if it had been right: nothing needs to be confirmed where that is not the point.
+    timing = Timing(candidate_ms=0.5, eager_ms=1.0, speedup_vs_eager=2.0)
+    accuracy = Accuracy(
+        error=0,
+        reference_error=0,
+        error_ratio=1,
+        relative_error=0,
+        inputs_tried=1,
+        shapes_tried=1,
+        bit_reproducible=True,
+    )
+    right = replace(
+        found, outcome=Outcome.correct, stage=Stage.profile, mismatch=None, timing=timing, accuracy=accuracy
+    )
+    resumed = replace(step, evaluations=(right,))
+    trajectory, policy = play(
+        [calls(("read", {"path": "kernel.cpp"}), EVALUATE), calls(FINISH)], resume_steps=(resumed,)
+    )
+    told, read, again = observations(policy)[:3]
+    assert "interrupted" in told and "0.5 ms" in told
+    assert "2: constexpr int UNUSED = 3;  // set: UNUSED=3" in read
+    assert again.startswith("correct, 0.5 ms")
+    assert [len(one.evaluations) for one in trajectory.steps] == [1, 0]
 
 
 def test_guidance_takes_tools_away_and_is_in_the_prompt(play):

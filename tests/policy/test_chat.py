@@ -82,6 +82,14 @@ def test_a_server_that_refuses_the_extras_is_asked_without(client, endpoint):
     assert ["return_token_ids" in body for body in endpoint.bodies] == [True, False, False]
 
 
+def test_a_server_with_another_word_for_the_bound(client, endpoint):
+    refused = fails(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+    endpoint.answers += [refused, text("fine")]
+    assert complete(client).content == "fine"
+    assert [body.get("max_completion_tokens") for body in endpoint.bodies] == [None, 100]
+    assert endpoint.bodies[1]["logprobs"] is True
+
+
 def _broken_off(request: Handler) -> None:
     request.begin()
     request.event(chunk({"content": "half a sen"}))
