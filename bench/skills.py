@@ -1,4 +1,4 @@
-"""Every vetted CUDA header against its roofline: `python bench/skills.py --out FOLDER`, on a machine with a GPU.
+"""Every vetted header against its roofline: `python bench/skills.py --out FOLDER [--target cpu]`.
 
 Bandwidth is held against copying and reading measured in the same process, a product against the library's at the same
 sizes. The programs are those of the tests; their data exceed the cache, so that calls in a row find it cold.
@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402 - after the path, like everything below
 
+from bench.skills_cpu import cpu_document  # noqa: E402
 from kernel_assistant.worker.applied.binaries import driver  # noqa: E402
 from kernel_assistant.worker.roofline import Ceilings, floor_seconds  # noqa: E402
 from kernel_assistant.worker.runner import executor  # noqa: E402
@@ -32,26 +33,31 @@ REPEATS = 15
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for skills.json and skills.md")
+    parser.add_argument("--out", type=Path, required=True, help="folder for skills-TARGET.json and skills-TARGET.md")
     parser.add_argument("--only", default="", help="programs whose name contains this")
+    parser.add_argument("--target", choices=("cuda", "cpu"), default="cuda")
     arguments = parser.parse_args()
-    chosen = [one for one in programs().values() if arguments.only in one.name]
+    document = cpu_document(arguments.only) if arguments.target == "cpu" else _cuda_document(arguments.only)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / f"skills-{arguments.target}.json").write_text(json.dumps(document, indent=1) + "\n")
+    (arguments.out / f"skills-{arguments.target}.md").write_text(_page(document))
+
+
+def _cuda_document(only: str) -> dict[str, Any]:
+    chosen = [one for one in programs().values() if only in one.name]
     module = _module(chosen)
     ceilings = _ceilings()
     rows = []
     for program in chosen:
         rows.append(_row(program, module, ceilings))
         print(json.dumps(rows[-1]), flush=True)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    document = {
+    return {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "copy_bandwidth": ceilings.copy,
         "read_bandwidth": ceilings.read,
         "programs": rows,
     }
-    (arguments.out / "skills.json").write_text(json.dumps(document, indent=1) + "\n")
-    (arguments.out / "skills.md").write_text(_page(document))
 
 
 def _module(chosen: list[Program]) -> Any:
