@@ -106,6 +106,8 @@ def _facts(result: OptimizeResult, evaluation: Evaluation | None) -> list[tuple[
     if evaluation is not None and evaluation.timing is not None and result.best is None:
         rows.append(("note", "figures of the search, not confirmed on fresh samples"))
     rows += _applied(result)
+    if result.best is not None:
+        rows.append(("written by", f"the {result.best.policy}"))
     stop = result.stop_reason.replace("_", " ")
     rows.append(("tried", f"{result.evaluations} candidates in {result.seconds:.0f} s; stopped: {stop}"))
     return rows + _hints(result)
