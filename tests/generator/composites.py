@@ -77,6 +77,12 @@ class _Attention(nn.Module):
         return self.norm((x * scores.unsqueeze(-1)).sum(1))
 
 
+def _moving_statistics(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """What a batch norm in training mode is once its changes are results."""
+    found = torch.ops.aten._native_batch_norm_legit_functional(x, None, None, mean, variance, True, 0.2, 1e-5)
+    return tuple(found)
+
+
 #: One nest each.
 SINGLE: dict[str, Case] = {
     "positions": _case(_positions, _spread(7, 333).round()),
@@ -90,6 +96,8 @@ SINGLE: dict[str, Case] = {
     "pairwise distance": _case(lambda x, y: F.pairwise_distance(x, y, p=1.0), _spread(7, 33), _spread(7, 34)[:, 1:]),
     "batch statistics": (nn.BatchNorm2d(5, track_running_stats=False), (_spread(3, 5, 4, 7),)),
     "batch statistics even": (nn.BatchNorm2d(5, track_running_stats=False), (_spread(3, 5, 4, 8),)),
+    "moving statistics": _case(_moving_statistics, _spread(3, 5, 4, 7), _spread(5), _spread(5) ** 2),
+    "instance norm evaluated": (nn.InstanceNorm2d(5, affine=True, track_running_stats=True), (_spread(3, 5, 4, 7),)),
     "sums apart even": _case(lambda x: (x.sum((0, 2)), x.amax((0, 2))), _spread(5, 7, 32)),
     "sums apart half": _case(lambda x: x.sum((0, 2)), _spread(5, 7, 64).bfloat16()),
     "scan of the first": _case(lambda x: torch.cumsum(x, 0), _spread(37, 65)),
