@@ -13,6 +13,7 @@ from kernel_assistant.apply.edit import IMPORT_LINE, Edit
 from kernel_assistant.apply.files import read_bytes
 from kernel_assistant.apply.outside import OUTSIDE_SCHEMA, OutsideManifest
 from kernel_assistant.apply.package import MANIFEST, MANIFEST_SCHEMA, TASK, Manifest, changed_files, package_name
+from kernel_assistant.apply.sizes import class_folders
 from kernel_assistant.apply.takeback import decorated_classes, take_back
 from kernel_assistant.apply.text import decode_source
 from kernel_assistant.environment.headers import source_paths
@@ -25,7 +26,7 @@ _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "dist-pack
 
 @dataclass(frozen=True)
 class AppliedClass:
-    """One class of one package. `source` is the file that it serves; for a class that is replaced from outside it is
+    """One class of one package, for instances of one size (`apply/sizes.py`). `source` is the file that it serves; for a class that is replaced from outside it is
     None until the module `module` has been looked up."""
 
     package: Path
@@ -36,15 +37,17 @@ class AppliedClass:
     provenance: dict[str, Any]
     candidate: Candidate
     task: KernelTask | None
+    size: str = ""
 
     @property
     def folder(self) -> Path:
-        return self.package / self.class_name
+        return self.package / self.class_name / self.size
 
     @property
     def name(self) -> str:
         """`model.py:Gate` or `library.layers:Gate`, for people."""
-        return f"{self.module or self.package.parent / self.manifest_source}:{self.class_name}"
+        place = f"{self.module or self.package.parent / self.manifest_source}:{self.class_name}"
+        return f"{place}/{self.size}" if self.size else place
 
     @property
     def manifest_source(self) -> str:
@@ -143,17 +146,24 @@ def _read(package: Path) -> Iterator[AppliedClass]:
     if _schema(package / MANIFEST) == OUTSIDE_SCHEMA:
         outside = decode(data, OutsideManifest)
         for name, module in outside.classes.items():
-            yield _read_class(package, name, outside, None, module)
+            yield from _read_class(package, name, outside, None, module)
         return
     manifest = decode(data, Manifest)
     for name in manifest.edits:
-        yield _read_class(package, name, manifest, package.parent / manifest.source, "")
+        yield from _read_class(package, name, manifest, package.parent / manifest.source, "")
 
 
 def _read_class(
     package: Path, name: str, manifest: Manifest | OutsideManifest, source: Path | None, module: str
+) -> Iterator[AppliedClass]:
+    for size in class_folders(package / name):
+        yield _read_size(package, name, size, manifest, source, module)
+
+
+def _read_size(
+    package: Path, name: str, size: str, manifest: Manifest | OutsideManifest, source: Path | None, module: str
 ) -> AppliedClass:
-    folder = package / name
+    folder = package / name / size
     try:
         provenance = json.loads(read_bytes(folder / "provenance.json"))
         sources = {name: read_bytes(path).decode() for name, path in source_paths(folder / "sources").items()}
@@ -163,4 +173,4 @@ def _read_class(
         provenance["guard"]["fingerprint"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder} cannot be read: {error}", "apply the kernels again, or undo them") from error
-    return AppliedClass(package, name, manifest, source, module, provenance, candidate, task)
+    return AppliedClass(package, name, manifest, source, module, provenance, candidate, task, size)

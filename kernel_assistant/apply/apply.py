@@ -11,10 +11,12 @@ from kernel_assistant.apply.edit import IMPORT_LINE, Edit, decorator_line, has_i
 from kernel_assistant.apply.files import check_source, digest, read_bytes, write_atomically
 from kernel_assistant.apply.package import (
     MANIFEST,
+    RUNTIME,
     Files,
     Manifest,
     changed_files,
     class_files,
+    digests,
     manifest_bytes,
     package_name,
     read_manifest,
@@ -22,6 +24,7 @@ from kernel_assistant.apply.package import (
 )
 from kernel_assistant.apply.provenance import Options
 from kernel_assistant.apply.result import Result, read_result
+from kernel_assistant.apply.sizes import remaining, size_folder
 from kernel_assistant.apply.takeback import decorated_classes, take_back
 from kernel_assistant.apply.text import SourceText, decode_source, parse
 from kernel_assistant.apply.undo import remove_files
@@ -92,29 +95,37 @@ def _plan(result: Result, path: Path, options: Options) -> _Change:
     edit = plan_edit(bare, class_name, IMPORT_LINE, decorator_line(path.stem, class_name), name=path.name)
     present = class_name in decorated_classes(source.text)
     text = source.text if present else edit.apply(source.text)
-    files = {**runtime_files(), **class_files(result, options, tool_version())}
-    manifest = _manifest(path, source, text, files, edit, class_name, known)
+    size = size_folder(result, folder)
+    files = {**runtime_files(), **class_files(result, options, tool_version(), size)}
+    now = fingerprint(result.task.content, class_name)
+    kept = {} if known is None else remaining(known.files, class_name, size, folder, now)
+    manifest = _manifest(path, source, text, {**kept, **digests(files)}, edit, class_name, known)
     return _Change(path, folder, source, text, files, manifest, edit)
 
 
 def _manifest(
-    path: Path, source: SourceText, text: str, files: Files, edit: Edit, class_name: str, known: Manifest | None
+    path: Path,
+    source: SourceText,
+    text: str,
+    files: dict[str, str],
+    edit: Edit,
+    class_name: str,
+    known: Manifest | None,
 ) -> Manifest:
     edits = {name: one for name, one in (known.edits if known else {}).items() if name != class_name}
     edits[class_name] = edit
     own_import = known.own_import if known else _own_import(source.text, class_name, path.name)
+    owners = {*edits, RUNTIME}
     bare = text
     for name, one in edits.items():
         bare = take_back(bare, name, one, IMPORT_LINE if own_import else None)
-    old = {} if known is None else {k: v for k, v in known.files.items() if k.partition("/")[0] in edits}
-    kept = {name: known_digest for name, known_digest in old.items() if not name.startswith(f"{class_name}/")}
     return Manifest(
         source=path.name,
         before=digest(source.encode(bare)),
         after=digest(source.encode(text)),
         own_import=own_import,
         edits=edits,
-        files={**kept, **{name: digest(data) for name, data in files.items()}},
+        files={name: one for name, one in files.items() if "/" not in name or name.partition("/")[0] in owners},
     )
 
 

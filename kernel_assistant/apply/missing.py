@@ -39,7 +39,8 @@ def add_binary(applied: AppliedClass, name: str, content: bytes, facts: dict[str
 
 
 def _note(applied: AppliedClass, files: dict[str, bytes]) -> None:
-    fresh = {f"{applied.class_name}/{name}": digest(data) for name, data in files.items()}
+    place = applied.folder.relative_to(applied.package)
+    fresh = {f"{place}/{name}": digest(data) for name, data in files.items()}
     manifest = msgspec.structs.replace(applied.manifest, files={**applied.manifest.files, **fresh})
     path = Path(applied.package, MANIFEST)
     write_atomically(path, (json.dumps(json.loads(encode(manifest)), indent=1, ensure_ascii=False) + "\n").encode())

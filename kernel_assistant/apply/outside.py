@@ -16,10 +16,19 @@ from pathlib import Path
 from kernel_assistant.apply.apply import Applied, tool_version
 from kernel_assistant.apply.diff import unified_diff
 from kernel_assistant.apply.edit import Edit, imports, plan_import
-from kernel_assistant.apply.files import check_source, digest, read_bytes, write_atomically
-from kernel_assistant.apply.package import MANIFEST, Files, changed_files, class_files, runtime_files
+from kernel_assistant.apply.files import check_source, read_bytes, write_atomically
+from kernel_assistant.apply.package import (
+    MANIFEST,
+    RUNTIME,
+    Files,
+    changed_files,
+    class_files,
+    digests,
+    runtime_files,
+)
 from kernel_assistant.apply.provenance import Options
 from kernel_assistant.apply.result import Result, read_result
+from kernel_assistant.apply.sizes import remaining, size_folder
 from kernel_assistant.apply.text import decode_source, parse, split_lines
 from kernel_assistant.apply.undo import Undone, remove_files
 from kernel_assistant.errors import UsageError
@@ -86,8 +95,11 @@ def apply_outside(
     known = read_outside(folder)
     _check(result, source, folder, known)
     line = _with_line(into.absolute(), library) if into is not None else None
-    files = {**_runtime(), **class_files(result, options or Options(), tool_version())}
-    manifest = _manifest(known, library, {name: module}, line, folder, files)
+    size = size_folder(result, folder)
+    files = {**_runtime(), **class_files(result, options or Options(), tool_version(), size)}
+    now = fingerprint(result.task.content, name)
+    kept = {} if known is None else remaining(known.files, name, size, folder, now)
+    manifest = _manifest(known, library, {name: module}, line, folder, {**kept, **digests(files)})
     if not dry_run:
         for path, data in files.items():
             write_atomically(folder / path, data)
@@ -172,22 +184,18 @@ def _manifest(
     fresh: dict[str, str],
     line: _Line | None,
     folder: Path,
-    files: Files,
+    files: dict[str, str],
 ) -> OutsideManifest:
     into = list(known.into) if known else []
     if line is not None:
         into.append(os.path.relpath(line.path, folder.parent))
     classes = {**(known.classes if known else {}), **fresh}
-    kept = {
-        path: value
-        for path, value in (known.files if known else {}).items()
-        if path.partition("/")[0] in classes and path.partition("/")[0] not in fresh
-    }
+    owners = {*classes, RUNTIME}
     return OutsideManifest(
         library=library,
         classes=classes,
         into=tuple(dict.fromkeys(into)),
-        files={**kept, **{path: digest(data) for path, data in files.items()}},
+        files={path: one for path, one in files.items() if "/" not in path or path.partition("/")[0] in owners},
     )
 
 

@@ -51,8 +51,8 @@ def package_name(stem: str) -> str:
     return f"{stem}_kernels"
 
 
-def class_files(result: Result, options: Options, tool: str) -> Files:
-    """Everything of one class, below a folder of its name."""
+def class_files(result: Result, options: Options, tool: str, size: str = "") -> Files:
+    """Everything of one class, below a folder of its name, or below the folder `size` in there."""
     document = provenance(result, options, tool)
     files: Files = {
         "plan.json": _pretty(json.loads(encode(result.plan))),
@@ -62,7 +62,13 @@ def class_files(result: Result, options: Options, tool: str) -> Files:
     }
     files.update((f"sources/{name}", text.encode()) for name, text in result.candidate.sources.items())
     files.update(result.binaries)
-    return {f"{result.task.class_name}/{name}": data for name, data in files.items()}
+    folder = f"{result.task.class_name}/{size}/" if size else f"{result.task.class_name}/"
+    return {folder + name: data for name, data in files.items()}
+
+
+def digests(files: Files) -> dict[str, str]:
+    """Path → SHA-256, as a manifest names them."""
+    return {path: digest(data) for path, data in files.items()}
 
 
 def portable(task: KernelTask) -> KernelTask:

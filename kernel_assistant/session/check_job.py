@@ -12,6 +12,7 @@ import msgspec
 
 from kernel_assistant.apply import AppliedClass, find_applied
 from kernel_assistant.apply.missing import add_binary
+from kernel_assistant.apply.package import MANIFEST
 from kernel_assistant.environment.compile import Binary, CompileFailure
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.errors import InternalError, StoreError, UsageError, WorkerError, boundary
@@ -86,8 +87,9 @@ def check_applied(
 
 def applied_at(folder: Path) -> AppliedClass:
     """The class whose kernels lie in `folder`. Raises UsageError."""
-    for one in find_applied([folder.parent]):
-        if one.class_name == folder.name:
+    package = next((place for place in folder.parents if (place / MANIFEST).is_file()), folder.parent)
+    for one in find_applied([package]):
+        if one.folder == folder:
             return one
     raise UsageError(f"{folder} holds no applied class", "kernel-assistant check FOLDER")
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 SCHEMA = "kernel-assistant/applied/1"
+#: Folders inside that of a class whose kernels are for instances of other sizes begin so.
+SIZE = "size_"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,12 @@ class Contract:
     @property
     def user_inputs(self) -> list[str]:
         return [value["name"] for value in self.inputs if value["kind"] == "input"]
+
+
+def kernel_folders(folder: str) -> list[str]:
+    """The folder of a class, then those inside it for instances of other sizes."""
+    inner = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.startswith(SIZE)]
+    return [folder, *(path for path in inner if os.path.isfile(os.path.join(path, "provenance.json")))]
 
 
 def read_contract(folder: str) -> Contract:

@@ -46,13 +46,17 @@ Key = tuple[Any, ...]
 class Guard:
     """One class of one package. `run` gives the outputs, or None where the original has to run."""
 
-    def __init__(self, contract: Contract, cls: type[torch.nn.Module], pattern: CallPattern) -> None:
+    def __init__(
+        self, contract: Contract, cls: type[torch.nn.Module], pattern: CallPattern, *, outer: bool = False
+    ) -> None:
         self.contract = contract
         self.cls = cls
         self.binaries = Binaries(contract.folder, contract.target, contract.cpu_flags, contract.binary_flags)
         self.fallbacks: dict[str, int] = {}
         self.unavailable = ""
         self._pattern = pattern
+        #: What another guard inside may serve is not counted as left to the original.
+        self._outer = outer
         self._target = contract.target
         self._order = contract.order
         self._watched: dict[int, Watched] = {}
@@ -72,6 +76,8 @@ class Guard:
         """Outputs of the kernels for this call, or None; either is counted."""
         found = self.outputs(module, args, kwargs)
         if isinstance(found, str):
+            if self._outer:
+                return None
             with _lock:
                 self.fallbacks[found] = self.fallbacks.get(found, 0) + 1
             return None
@@ -154,7 +160,8 @@ class Guard:
             self._retired = 0
 
     def _watch(self, module: torch.nn.Module) -> Watched:
-        watched = Watched(module, self.contract.attributes, self.contract.paths)
+        held = [value["spec"]["shape"] for value in self.contract.inputs if value["kind"] != "input"]
+        watched = Watched(module, self.contract.attributes, self.contract.paths, held)
         key = id(module)
         weakref.finalize(module, self._watched.pop, key, None).atexit = False
         self._watched[key] = watched

@@ -17,7 +17,7 @@ import torch
 from ..runner.cuda_driver import CudaError
 from .calls import CallPattern, result_builder
 from .compiled import Traced
-from .contract import Contract, read_contract
+from .contract import Contract, kernel_folders, read_contract
 from .fingerprint import fingerprint
 from .guard import Guard
 from .locks import ForkSafeLock
@@ -126,19 +126,22 @@ def set_enabled(enabled: bool) -> None:
 
 
 def _install(cls: type, name: str, source: str) -> None:
-    contract = read_contract(os.path.join(_folder(), name))
-    _check_source(contract, source)
-    original = cls.forward  # type: ignore[attr-defined]
-    if not inspect.isfunction(original):
+    """All kernels of a class: one guard around the other, each with what is inside it as its original."""
+    contracts = [read_contract(folder) for folder in kernel_folders(os.path.join(_folder(), name))]
+    forward = cls.forward  # type: ignore[attr-defined]
+    if not inspect.isfunction(forward):
         raise TypeError(f"forward of {cls.__qualname__} is not a plain function")
-    pattern = CallPattern(original, contract.call, contract.user_inputs)
-    guard = Guard(contract, cls, pattern)
-    parameters = list(inspect.signature(original).parameters)[1:]
-    traced = Traced(contract, guard, parameters)
-    build = result_builder(contract.call["result"], inspect.unwrap(original).__globals__)
-    cls.forward = _guarded(original, guard, traced, build)  # type: ignore[attr-defined]
+    guards = []
+    for contract in contracts:
+        _check_source(contract, source)
+        guard = Guard(contract, cls, CallPattern(forward, contract.call, contract.user_inputs), outer=bool(guards))
+        traced = Traced(contract, guard, list(inspect.signature(forward).parameters)[1:])
+        build = result_builder(contract.call["result"], inspect.unwrap(forward).__globals__)
+        forward = _guarded(forward, guard, traced, build)
+        guards.append(guard)
+    cls.forward = forward  # type: ignore[attr-defined]
     with _lock:
-        _guards.setdefault(name, []).append(guard)
+        _guards.setdefault(name, []).extend(guards)
 
 
 def _check_source(contract: Contract, path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -23,16 +23,24 @@ _DEPTH = 4
 
 
 class Watched:
-    """Verdict on one instance. `sources` finds the live parameters and buffers, in the order of `paths`."""
+    """Verdict on one instance. `sources` finds the live parameters and buffers, in the order of `paths`; `shapes` are
+    those that were verified, so that an instance of another size is known at a glance."""
 
-    def __init__(self, module: torch.nn.Module, attributes: dict[str, dict[str, str]], paths: list[str]) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        attributes: dict[str, dict[str, str]],
+        paths: list[str],
+        shapes: Sequence[Sequence[str]] = (),
+    ) -> None:
         self.reference = weakref.ref(module)
         self.attributes = attributes
         self.paths = paths
+        self.shapes = shapes
         self._look()
 
     def reason(self) -> str:
-        """Why the instance does not fit: "", "attributes", "hooks" or "parameters"."""
+        """Why the instance does not fit: "", "attributes", "hooks", "parameters" or "shape"."""
         try:
             for values, size, getter, seen in self._snapshots:
                 if len(values) != size or not all(map(_is, getter(values), seen)):
@@ -77,6 +85,15 @@ class Watched:
         self._verdict = "" if same else "attributes"
         if len(self.sources) != len(sources):
             self._verdict = "parameters"
+        elif same and not all(map(_has_shape, self.tensors(), self.shapes)):
+            self._verdict = "shape"
+
+
+def _has_shape(tensor: torch.Tensor, shape: Sequence[str]) -> bool:
+    """Whether sizes that are numbers are these."""
+    return len(shape) == tensor.dim() and all(
+        not size.isdigit() or int(size) == found for size, found in zip(shape, tensor.shape, strict=True)
+    )
 
 
 def _snapshots(module: torch.nn.Module) -> Iterable[Snapshot]:

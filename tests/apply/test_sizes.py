@@ -1,0 +1,92 @@
+"""One class, instances of several sizes: each size has kernels of its own, side by side in the class's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.apply import apply_result, find_applied, undo
+from kernel_assistant.apply.sizes import SIZE
+
+MakeResult = Callable[..., Path]
+Python = Callable[..., str]
+
+USE = """
+import runpy, sys, warnings
+warnings.simplefilter("error", RuntimeWarning)
+sys.path.insert(0, "")
+import torch, model
+torch.set_grad_enabled(False)
+counters = runpy.run_path("model_kernels/load.py")["counters"]
+for width in (64, 96, 32, 96, 64):
+    module, x = model.Gate(width).eval(), torch.randn(5, width)
+    want = x * torch.sigmoid(x) * module.weight * module.scale
+    torch.testing.assert_close(module(x), want)
+    torch.testing.assert_close(module(x), want)
+    if len(sys.argv) > 1:
+        compiled = torch.compile(module, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), want)
+print(counters()["Gate"])
+module = model.Gate(96).eval()
+module.weight.data = torch.rand(64)
+x = torch.randn(5, 64)
+torch.testing.assert_close(module(x), x * torch.sigmoid(x) * module.weight * module.scale)
+"""
+
+
+@pytest.fixture
+def wide(make_result: MakeResult, user_file: str) -> Callable[[], Path]:
+    """A result for instances of width 96."""
+
+    def make() -> Path:
+        folder = make_result(user_file)
+        for name in ("graph.json", "plan.json", "facts.json"):
+            text = (folder / name).read_text().replace('"64"', '"96"')
+            (folder / name).write_text(text)
+        return folder
+
+    return make
+
+
+def test_each_size_is_served_by_its_own_kernels(
+    tmp_path: Path, make_result: MakeResult, wide: Callable[[], Path], user_file: str, python: Python
+) -> None:
+    model = tmp_path / "project" / "model.py"
+    model.parent.mkdir()
+    model.write_text(user_file)
+    narrow = make_result(user_file)
+    applied = apply_result(narrow, model)
+    assert python(USE, model.parent) == "{'kernel': 4, 'fallbacks': {'shape': 6}}\n"
+    apply_result(wide(), model)
+    assert python(USE, model.parent) == "{'kernel': 8, 'fallbacks': {'shape': 2}}\n"
+    assert "'kernel': 12" in python(USE, model.parent, "compiled")
+
+    found = find_applied([applied.package])
+    assert [one.class_name for one in found] == ["Gate", "Gate"] and len({one.name for one in found}) == 2
+    assert [one.size[: len(SIZE)] for one in found] == ["", SIZE] and not any(one.changed() for one in found)
+
+    before = {path: path.stat().st_mtime_ns for path in applied.package.rglob("plan.json")}
+    apply_result(narrow, model)
+    apply_result(wide(), model)
+    assert {path for path in applied.package.rglob("plan.json")} == before.keys() and len(before) == 2
+    assert undo(model).restored and model.read_text() == user_file and not applied.package.exists()
+
+
+def test_kernels_of_an_older_text_go_when_one_size_is_done_anew(
+    tmp_path: Path, make_result: MakeResult, wide: Callable[[], Path], user_file: str, python: Python
+) -> None:
+    model = tmp_path / "project" / "model.py"
+    model.parent.mkdir()
+    model.write_text(user_file)
+    apply_result(make_result(user_file), model)
+    applied = apply_result(wide(), model)
+    assert len(list(applied.package.rglob("plan.json"))) == 2
+    edited = user_file.replace("torch.sigmoid(x)", "x.sigmoid()")
+    model.write_text(model.read_text().replace("torch.sigmoid(x)", "x.sigmoid()"))
+    apply_result(make_result(edited), model)
+    assert len(list(applied.package.rglob("plan.json"))) == 1
+    assert python(USE, model.parent) == "{'kernel': 4, 'fallbacks': {'shape': 6}}\n"
+    undo(model)
+    assert model.read_text() == edited and not applied.package.exists()
