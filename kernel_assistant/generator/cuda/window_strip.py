@@ -37,19 +37,19 @@ class Strip(Direct):
     def __init__(self, nest: Nest, schedule: Schedule) -> None:
         super().__init__(nest, schedule)
         self.stage = bool(schedule["stage"])
-        # Rows of outputs that fill warps but not a block: several rows for a block.
-        self.width = -(-self.across // WARP) * WARP if isinstance(self.across, int) else self.block
-        fills = isinstance(self.across, int) and self.across >= FULL_ENOUGH * self.width
-        self.folded = fills and self.width < self.block and self.block % self.width == 0
-        self.tiled = self.tiled or self.folded
         self.reaches = [reach_of(nest, part, self.strip) for part in self.plan.parts]
         self.length = self.reaches[0].outputs
         if self.strip > self.length:
             raise Unsupported(f"strips of {self.strip} outputs in rows of {self.length}")
+        # Rows of outputs that fill warps but not a block: several rows for a block.
+        self.threads = -(-self.length // self.strip)
+        self.width = -(-self.threads // WARP) * WARP
+        fills = self.threads >= FULL_ENOUGH * self.width
+        self.folded = fills and self.width < self.block and self.block % self.width == 0
+        self.tiled = self.tiled or self.folded
         if self.stage and not self.tiled:
             raise Unsupported("a warp's piece of a row, where rows of outputs do not fill blocks")
-        assert isinstance(self.across, int)
-        beyond = self.length % self.strip > 0 or (self.stage and self.across % WARP > 0)
+        beyond = self.length % self.strip > 0 or (self.stage and self.threads % WARP > 0)
         self.stores = Stores(self.unit, nest, self.plan, self.strip, self.length, beyond, self.block * self.tiled)
         # Warps that exchange elements go on as a whole.
         self.whole = self.stage or bool(self.stores.turned)
@@ -72,29 +72,28 @@ class Strip(Direct):
         unit.add_if_used("o", f"const int o = below{f' / {bands}' if self.row else ''};")
         if self.row is not None:
             unit.add(f"const int first = below % {bands} * {self.rows};")
-        if self.leaves and self.across != self.width:
+        if self.leaves and self.threads != self.width:
             unit.add(f"if (i >= {self.length}) return;")
         return f"cdiv({bands} * ({size_text(rest)}), {each})"
 
     def own(self) -> None:
         unit, last = self.unit, self._last()
-        assert isinstance(self.across, int)
         begin, place = ("", f"threadIdx.x % {self.width}u") if self.folded else ("begin + ", "threadIdx.x")
         if not self.whole:
             unit.add(f"const int i = {begin}(int)({place}) * {self.strip};")
             return
         unit.add("const int lane = threadIdx.x & 31;")
         unit.add(f"const int piece = {begin}(int)({place} & ~31u) * {self.strip};")
-        if self.across % self.block and not self.folded:
+        if self.threads % self.block and not self.folded:
             unit.add(f"if (piece >= {self.length}) return;")
         i = f"piece + lane * {self.strip}"
         # From memory, threads without outputs compute the last ones once more; a piece has room for theirs.
-        again = not self.stage and self.across % WARP > 0
+        again = not self.stage and self.threads % WARP > 0
         unit.add_if_used("i", f"const int i = {f'{i} < {last} ? {i} : {last}' if again else i};")
 
     def _last(self) -> int:
         """The first output of the last strip of a row."""
-        return (-(-self.length // self.strip) - 1) * self.strip
+        return (self.threads - 1) * self.strip
 
     def window(self, part: Part) -> None:
         unit, number, reach = self.unit, part.number, self.reaches[part.number]
@@ -111,7 +110,7 @@ class Strip(Direct):
             unit.add(f"{ctype}* const mine{number} = rows{number} + (threadIdx.x >> 5) * {piece};")
         low, high = reach.outside(self.strip, self._last())
         edges = low > 0 or high < reach.vectors(self.strip)
-        middle = self.tiled and not self.stage and edges and self.across >= WITH_MIDDLE * self.block
+        middle = self.tiled and not self.stage and edges and self.threads >= WITH_MIDDLE * self.block
         if middle:
             ahead = (self.block - 1) * self.strip * reach.stride + reach.vectors(self.strip) * reach.vec
             unit.add(f"const int low{number} = {reach.start('begin')};")
