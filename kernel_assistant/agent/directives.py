@@ -1,6 +1,6 @@
 """The plan that a model writes: comments at the head of its sources. Pure.
 
-    // launch: norm(x=x0, w=p0, out=out0, rows=B) grid=B block=BLOCK shared=4*BLOCK
+    // launch: rms(x=x0, w=p0, out=out0, rows=B) grid=B block=BLOCK shared=4*BLOCK
     // library: cublaslt.matmul(a=x0, b=p0, out=tmp, m=B, n=256, k=512, ...) transpose_b=true
     // scratch: sums f32[B, 4]; tmp f32[B, 256]
     // packed: w2 f32[512, 256]

@@ -12,8 +12,8 @@ from kernel_assistant.records import KernelTask, OpGraph
 SKILL = Path(__file__).resolve().parent.parent / "skills" / "SKILL.md"
 LANGUAGE = {"cuda": "CUDA kernels", "cpu": "C++ kernels (OpenMP and SIMD; one thread pool, no threads of their own)"}
 SIGNATURE = {
-    "cuda": 'extern "C" __global__ void norm(const __grid_constant__ norm_args a)   // a.x, a.out, a.rows',
-    "cpu": 'extern "C" void norm(const norm_args* a)   // a->x, a->out, a->rows',
+    "cuda": 'extern "C" __global__ void rms(const __grid_constant__ rms_args a)   // a.x, a.out, a.rows',
+    "cpu": 'extern "C" void rms(const rms_args* a)   // a->x, a->out, a->rows',
 }
 GEOMETRY = {"cuda": " grid=B block=BLOCK shared=0", "cpu": ""}
 
@@ -25,7 +25,7 @@ mind, not in files. Work by calling tools; text alone does nothing.
 The candidate is what lies at the top of your workspace: {unit} files and headers. reference/ has the module and its
 graph. Comments at the head of a source say what is launched; inputs, outputs, types and sizes are the graph's:
 
-    // launch: norm(x=x0, w=p0, out=out0, rows=B){geometry}
+    // launch: rms(x=x0, w=p0, out=out0, rows=B){geometry}
     // scratch: sums f32[B, 4]          memory that lives for one call; more: name dtype[sizes]; name dtype[sizes]
     // set: BLOCK=256 VEC=4             constants of the source and of the lines above
     #include "plan.h"                   the argument structs, made from the launch lines

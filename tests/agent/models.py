@@ -71,9 +71,8 @@ def model(
 ) -> ModelPolicy:
     """A policy that plays `lines`, or what another client says."""
     world = world_of(environment, folder)
-    profile = (
-        CompactProfile(world.workspace, "cpu") if compact else FullProfile(environment.task, guidance or Guidance())
-    )
+    full = FullProfile(environment.task, guidance or Guidance())
+    profile = CompactProfile(world.workspace, environment.device.target) if compact else full
     client = lines if hasattr(lines, "complete") else ScriptedClient(lines)
     return ModelPolicy(client, profile, world, limits or Limits(), lambda event: None, steering)
 
