@@ -146,6 +146,13 @@ def test_schedules_that_do_not_fit_are_refused(name: str, line: str) -> None:
         ("mixed", "window/shared rows=2"),
         ("fused", "window/shared rows=2 unroll=2"),
         ("average 3d", "window/shared rows=4 unroll=2"),
+        ("max 1d dilated", "window/strip strip=2 block=64 stage=1"),
+        ("max 2d", "window/strip rows=4 strip=2"),
+        ("mixed", "window/strip strip=4"),
+        ("fused", "window/strip strip=8 rows=2"),
+        ("bf16", "window/strip strip=8"),
+        ("double", "window/strip strip=4 block=32"),
+        ("max of integers", "window/strip strip=4"),
     ],
 )
 def test_cuda_forms_compile(name: str, line: str, tmp_path: Path) -> None:
