@@ -34,6 +34,7 @@ def build_task(target_spec: str, *, target: str, numerics: Numerics | str, text:
         module_name=module_name,
         target=target,
         numerics=Numerics(numerics),
+        training=declared.training,
     )
 
 

@@ -1,8 +1,8 @@
 """The comment `# kernel-assistant: inputs=(torch.randn(8, 1024),) init=(1024,)`: fields, continuation, errors.
 
-Fields are `name`, `inputs`, `kwargs`, `init`, `init_kwargs`, each followed by `=` and a Python expression (`name` by
-a bare word or string), separated by spaces or commas. An expression with an open bracket goes on in the comment line
-below it.
+Fields are `name`, `inputs`, `kwargs`, `init`, `init_kwargs`, `training`, each followed by `=` and a Python expression
+(`name` by a bare word or string, `training` by True or False), separated by spaces or commas. An expression with an
+open bracket goes on in the comment line below it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from kernel_assistant.errors import UsageError
 
-FIELDS = ("name", "inputs", "kwargs", "init", "init_kwargs")
+FIELDS = ("name", "inputs", "kwargs", "init", "init_kwargs", "training")
 EXAMPLE = "# kernel-assistant: inputs=(torch.randn(8, 1024),) init=()"
 _MARK = re.compile(r"#\s*kernel-assistant\s*:\s*(.*)")
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
@@ -66,6 +66,8 @@ def check_expression(expression: str, name: str, where: str) -> str:
     expression = expression.strip()
     if name == "name":
         return expression.strip("'\"")
+    if name == "training" and expression not in ("True", "False"):
+        raise UsageError(f"{where}: training={expression} is neither True nor False", "training=True is train mode")
     try:
         ast.parse(expression, mode="eval")
     except (SyntaxError, ValueError) as error:

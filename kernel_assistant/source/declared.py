@@ -22,6 +22,7 @@ class Declared:
     workloads: tuple[Workload, ...]
     init: str = ""
     init_kwargs: str = ""
+    training: bool = False
 
 
 def find_declared(text: str, path: Path, module: ModuleClass, modules: tuple[ModuleClass, ...]) -> Declared | None:
@@ -71,6 +72,7 @@ def _from_comments(text: str, path: str, module: ModuleClass, modules: tuple[Mod
         _distinct(workloads, where),
         init=_only(mine, "init", path),
         init_kwargs=_only(mine, "init_kwargs", path),
+        training=_only(mine, "training", path) == "True",
     )
 
 
@@ -142,9 +144,12 @@ _TOML_HINT = (
 def _read_entry(entry: object, where: str) -> Declared:
     if not isinstance(entry, dict):
         raise UsageError(f"{where}: not a table", _TOML_HINT)
-    unknown = set(entry) - {"init", "init_kwargs", "inputs", "kwargs", "workloads"}
+    unknown = set(entry) - {"init", "init_kwargs", "inputs", "kwargs", "workloads", "training"}
     if unknown:
         raise UsageError(f"{where}: unknown key {min(unknown)!r}", _TOML_HINT)
+    training = entry.get("training", False)
+    if not isinstance(training, bool):
+        raise UsageError(f"{where}: training must be true or false", _TOML_HINT)
     rows = entry.get("workloads") or [{key: entry[key] for key in ("inputs", "kwargs") if key in entry}]
     if not isinstance(rows, list) or not all(isinstance(row, dict) and row for row in rows):
         raise UsageError(f"{where}: no inputs are declared", _TOML_HINT)
@@ -161,6 +166,7 @@ def _read_entry(entry: object, where: str) -> Declared:
         _distinct(workloads, where),
         init=_expression(entry, "init", where),
         init_kwargs=_expression(entry, "init_kwargs", where),
+        training=training,
     )
 
 
