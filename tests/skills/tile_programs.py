@@ -78,7 +78,7 @@ def chunked() -> Program:
 
 
 def turned(dtype: str) -> Program:
-    name, tile = f"turned_{dtype}", 32 if dtype == "f32" else 64
+    name, tile = f"turned_{dtype}", 64
     body = "  ka::transpose<256>(a.r, a.c, [](float x) { return 2.0f * x; }, a.out0, a.x0);"
     return Program(
         header="transpose",

@@ -58,8 +58,9 @@ template <class O> KA_FN O operand(O one) { return one; }
 // f(i, count) for every vector that this thread has: it begins at i, count ≤ V elements of it exist.
 template <int V, class F> KA_FN void each(int64_t n, F f) {
   const int64_t step = (int64_t)gridDim.x * blockDim.x * V;
-  for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V; i < n; i += step)
-    f(i, n - i < V ? (int)(n - i) : V);
+  int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
+  for (; i + V <= n; i += step) f(i, V);
+  if (i < n) f(i, (int)(n - i));
 }
 template <int V, int H, class C, class F, class T, class... O> KA_FN void pointwise_of(int64_t n, F f, T* out, O... in) {
   each<V>(n, [&](int64_t i, int count) {

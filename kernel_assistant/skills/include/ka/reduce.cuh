@@ -8,7 +8,7 @@
 // Any value of whole 4-byte words goes: float, double, int, int64_t, a struct of them. THREADS is a multiple of 32.
 #pragma once
 #include <string.h>
-#include "ka_cuda.cuh"
+#include "ka/vec.cuh"
 
 namespace ka {
 
@@ -71,8 +71,8 @@ template <int THREADS, class OP, class S> KA_FN S block_reduce(S x) {
   return one[0];
 }
 
-// Over dimension `n` of [outer][n][inner], for V columns of one outer index: TX·TY threads, thread = ty·TX + tx.
-// f(value) comes before; y(column, count, totals) is called once for every V columns. Deterministic.
+// Over dimension n of [n][inner], from `column` on: TX·TY threads, thread = ty·TX + tx, have TX·V columns. f(value) comes
+// before; y(column, count, totals) is called once for every V columns. A block for each outer index and TX·V columns.
 template <int TX, int TY, int V, class OP, class F, class T, class Y>
 KA_FN void reduce_columns(const T* p, int n, int64_t inner, int64_t column, F f, Y y) {
   __shared__ float part[TY][TX * V];
@@ -81,17 +81,19 @@ KA_FN void reduce_columns(const T* p, int n, int64_t inner, int64_t column, F f,
   float total[V], x[V];
 #pragma unroll
   for (int k = 0; k < V; ++k) total[k] = neutral<OP, float>::value();
-  for (int r = ty; r < n; r += TY) {
-    const T* from = p + r * inner + c;
-    const bool whole = c + V <= inner && (reinterpret_cast<uintptr_t>(from) & (V * sizeof(T) - 1)) == 0;
-    T raw[V];
-    if (whole) {
-      ka_load<V, 0>(raw, from);
-    }
+  const T* from = p + ty * inner + c;
+  if (c + V <= inner && inner % V == 0 && aligned<V>(p + c)) {
+#pragma unroll 4
+    for (int r = ty; r < n; r += TY, from += TY * inner) {
+      load<V>(x, from);
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      if (whole || c + k < inner) x[k] = f((float)ka_get(whole ? raw[k] : from[k]));
-      if (c + k < inner) total[k] = OP::join(total[k], x[k]);
+      for (int k = 0; k < V; ++k) total[k] = OP::join(total[k], f(x[k]));
+    }
+  } else {
+    for (int r = ty; r < n; r += TY, from += TY * inner) {
+#pragma unroll
+      for (int k = 0; k < V; ++k)
+        if (c + k < inner) total[k] = OP::join(total[k], f((float)ka_get(from[k])));
     }
   }
   __syncthreads();

@@ -117,9 +117,12 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
   }
 };
 
-// f(e, count) for every vector of a row of n that this thread has.
+// f(e, count) for every vector of a row of n that this thread has; `count` is V, as a constant, but at the row's end.
 template <int THREADS, int V, class F> KA_FN void sweep(int n, F f) {
-  for (int e = place<THREADS>() * V; e < n; e += THREADS * V) f(e, n - e < V ? n - e : V);
+  int e = place<THREADS>() * V;
+#pragma unroll 2
+  for (; e + V <= n; e += THREADS * V) f(e, V);
+  if (e < n) f(e, n - e);
 }
 // OP over f(in[e], …) of a whole row, in every thread.
 template <int THREADS, int V, class OP, class C = float, class F, class... IN>
