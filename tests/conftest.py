@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import tempfile
@@ -29,6 +30,9 @@ def _has_gpu() -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("vllm") and not os.environ.get("KERNEL_ASSISTANT_VLLM_PYTHON"):
+            item.add_marker(pytest.mark.skip(reason="needs KERNEL_ASSISTANT_VLLM_PYTHON"))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_gpu():
         for item in marked:

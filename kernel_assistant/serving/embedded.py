@@ -20,6 +20,8 @@ from kernel_assistant.serving.template import TURN_END, pieces
 
 #: The distribution as the model gives it: what is sampled from is what the log-probabilities are of.
 _PLAIN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0, "cache_prompt": True}
+#: Tokens of one request: no slower than all at once, and soon over where they are not wanted any more.
+_STRETCH = 16
 #: More than any vocabulary has.
 _EVERY_TOKEN = 1 << 20
 
@@ -58,15 +60,18 @@ class EmbeddedModel:
         self._engine.running()
         try:
             prompt = self.prompt(messages, tools)
-            answer = self._ask("/completion", _body(prompt, sampling or Sampling()), cancelled)
-            ids = tuple(int(number) for number in answer["tokens"])
+            sampled = self._sample(prompt, sampling or Sampling(), cancelled)
             message = Message(
                 role="assistant",
-                content=answer["content"],
-                token_ids=ids,
-                logprobs=self._logprobs(prompt, ids, answer.get("completion_probabilities"), cancelled),
-                finish_reason="length" if answer["stop_type"] == "limit" else "stop",
-                usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(ids), seconds=time.monotonic() - began),
+                content=self._text(sampled.ids[:-1] if sampled.ended else sampled.ids),
+                token_ids=tuple(sampled.ids),
+                logprobs=self._logprobs(prompt, sampled, cancelled),
+                finish_reason="stop" if sampled.ended else "length",
+                usage=Usage(
+                    prompt_tokens=len(prompt),
+                    completion_tokens=len(sampled.ids),
+                    seconds=time.monotonic() - began,
+                ),
             )
         except (OSError, http.client.HTTPException) as error:
             raise self._engine.why() from error
@@ -87,20 +92,41 @@ class EmbeddedModel:
         body = {"content": text, "add_special": False, "parse_special": special}
         return tuple(int(number) for number in self._ask("/tokenize", body, lambda: False)["tokens"])
 
-    def _logprobs(
-        self, prompt: list[int], ids: tuple[int, ...], given: Sequence[Any] | None, cancelled: Callable[[], bool]
-    ) -> tuple[float, ...]:
-        """One for each of `ids`. llama.cpp leaves out tokens that end inside a character: those are asked for.
+    def _sample(self, prompt: list[int], sampling: Sampling, cancelled: Callable[[], bool]) -> _Sampled:
+        """In stretches, between which a cancel is seen: the server finishes what it was asked for whole.
 
-        Raises ValueError where what is `given` is not a part of the reply.
+        Streamed, it would notice, but leave out the ids of tokens that end inside a character.
         """
-        known = list(reversed(given or ()))
+        sampled = _Sampled([], [], ended=False)
+        while not sampled.ended and len(sampled.ids) < sampling.max_tokens:
+            left = sampling.max_tokens - len(sampled.ids)
+            # A grammar begins anew with each request.
+            stretch = left if sampling.grammar else min(left, _STRETCH)
+            body = _body([*prompt, *sampled.ids], sampling, stretch, len(sampled.ids))
+            answer = self._ask("/completion", body, cancelled)
+            ids = [int(number) for number in answer["tokens"]]
+            sampled.ids.extend(ids)
+            sampled.given.extend(answer.get("completion_probabilities") or ())
+            sampled.ended = answer["stop_type"] == "eos"
+            if len(ids) < stretch:
+                break
+        return sampled
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self._ask("/detokenize", {"tokens": list(ids)}, lambda: False)["content"])
+
+    def _logprobs(self, prompt: list[int], sampled: _Sampled, cancelled: Callable[[], bool]) -> tuple[float, ...]:
+        """One for each token. llama.cpp leaves out tokens that end inside a character: those are asked for.
+
+        Raises ValueError where what was given is not a part of the reply.
+        """
+        known = list(reversed(sampled.given))
         found = []
-        for place, number in enumerate(ids):
+        for place, number in enumerate(sampled.ids):
             if known and known[-1]["id"] == number:
                 found.append(float(known.pop()["logprob"]))
             else:
-                found.append(self._logprob([*prompt, *ids[:place]], number, cancelled))
+                found.append(self._logprob([*prompt, *sampled.ids[:place]], number, cancelled))
         if known:
             raise ValueError("log-probabilities of other tokens")
         return tuple(found)
@@ -108,7 +134,7 @@ class EmbeddedModel:
     def _logprob(self, prompt: list[int], number: int, cancelled: Callable[[], bool]) -> float:
         # A whole character is made to follow, since nothing is said of others; the bias does not touch what is given.
         whole = [[self._tokens("a", False)[0], 1e4]]
-        body = _body(prompt, Sampling(max_tokens=1, temperature=0.0)) | {"n_probs": _EVERY_TOKEN, "logit_bias": whole}
+        body = _body(prompt, Sampling(temperature=0.0), 1, 0) | {"n_probs": _EVERY_TOKEN, "logit_bias": whole}
         every = self._ask("/completion", body, cancelled)["completion_probabilities"]
         return next(float(token["logprob"]) for token in every[0]["top_logprobs"] if token["id"] == number)
 
@@ -116,17 +142,27 @@ class EmbeddedModel:
         return ask(self._engine.spec.url, self._engine.spec.key, path, body, cancelled)
 
 
-def _body(prompt: Sequence[int], sampling: Sampling) -> dict[str, Any]:
+@dataclass
+class _Sampled:
+    """`given`: what the server said of the tokens, for most of them. `ended`: the last one ends the turn."""
+
+    ids: list[int]
+    given: list[dict[str, Any]]
+    ended: bool
+
+
+def _body(prompt: Sequence[int], sampling: Sampling, tokens: int, place: int) -> dict[str, Any]:
+    """A request for `tokens` more at `place` of a reply."""
     body: dict[str, Any] = {
         "prompt": list(prompt),
-        "n_predict": sampling.max_tokens,
+        "n_predict": tokens,
         "temperature": sampling.temperature,
         "n_probs": 1,
         "return_tokens": True,
         **_PLAIN,
     }
     if sampling.seed is not None:
-        body["seed"] = sampling.seed
+        body["seed"] = (sampling.seed + place) % (1 << 32)
     if sampling.grammar:
         body["grammar"] = sampling.grammar
     return body

@@ -6,6 +6,7 @@ import atexit
 from dataclasses import dataclass
 
 from kernel_assistant.config import Settings
+from kernel_assistant.errors import MissingError
 from kernel_assistant.serving.local import LocalEngine
 from kernel_assistant.serving.plan import plan
 from kernel_assistant.serving.registry import ModelEntry, ModelKind, find, key_of
@@ -44,6 +45,8 @@ def endpoint_for(settings: Settings, endpoint: str = "") -> Endpoint:
     server = running(settings)
     if server is not None and server.status is ServerStatus.ready and server.source == entry.where:
         return Endpoint(server.url, server.key, server.model, server.engine, entry.compact)
+    if entry.kind is not ModelKind.gguf:
+        raise MissingError(f"{entry.where} is not being served", "kernel-assistant serve --detach")
     spec = local_engine(entry, settings).running()
     return Endpoint(spec.url, spec.key, spec.model, spec.engine, entry.compact)
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.serving.engine import EngineProcess, EngineSpec
 from kernel_assistant.serving.errors import EngineError
 
@@ -36,7 +35,7 @@ class LocalEngine:
                 self._await(self._process)
         return self.spec
 
-    def why(self) -> KernelAssistantError:
+    def why(self) -> EngineError:
         """Why a request failed: how the process ended, or that it lives and does not answer."""
         process = self._process
         if process is not None:
@@ -44,7 +43,8 @@ class LocalEngine:
             while process.exit_code() is None and time.monotonic() < deadline:
                 time.sleep(_LOOK_EVERY)
             if process.exit_code() is not None:
-                return process.cause()[0]
+                cause = process.cause()[0]
+                return EngineError(cause.cause, cause.next_step)
         return EngineError(f"{self.spec.engine} does not answer", f"see {self.spec.log}")
 
     def stop(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,6 @@ from kernel_assistant.serving.local import LocalEngine
 from kernel_assistant.serving.plan import plan
 from kernel_assistant.serving.request import ServeRequest
 from tests.serving import tiny as tiny_module
-
-HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -58,31 +55,3 @@ def engine(tiny: Tiny, own_folders: Path) -> Iterator[LocalEngine]:
     engine = LocalEngine(spec)
     yield engine
     engine.stop()
-
-
-def is_alive(pid: int) -> bool:
-    """A zombie is not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")
-
-
-def group_of(pid: int) -> list[int]:
-    """The living processes below `pid`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-            if parent == pid and is_alive(int(entry.name)):
-                found += [int(entry.name), *group_of(int(entry.name))]
-    return found
-
-
-def environment() -> dict[str, str]:
-    """Of a child that runs this checkout's code."""
-    return {**os.environ, "PYTHONPATH": str(HERE.parent.parent)}

@@ -1,0 +1,42 @@
+"""Processes that the tests look at."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+def below(pid: int) -> list[int]:
+    """The living processes below `pid`, parents first."""
+    found = []
+    for child in Path(f"/proc/{pid}/task").glob("*/children"):
+        for number in map(int, child.read_text().split()):
+            if is_alive(number):
+                found += [number, *below(number)]
+    return found
+
+
+def eventually(what: Callable[[], object], seconds: float = 60.0) -> bool:
+    """Whether `what` becomes true; the limit only ends a test that hangs."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def environment() -> dict[str, str]:
+    """Of a child that runs this checkout's code."""
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)}

@@ -1,0 +1,81 @@
+"""Messages of engines, as they were logged, and what is made of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.serving.causes import explain
+from kernel_assistant.serving.errors import EngineShortOfMemoryError, ModelNotFoundError
+from kernel_assistant.serving.plan import GpuMemory, check_memory
+
+LOGGED = [
+    (
+        (
+            "Free memory on device cuda:0 (13.2/139.8 GiB) on startup is less than desired GPU memory utilization "
+            "(0.5, 69.9 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+        ),
+        EngineShortOfMemoryError,
+        "the GPU has 13.2 of 139.8 GiB free, the server's share is 69.9 GiB",
+    ),
+    (
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
+        EngineShortOfMemoryError,
+        "holds the model, but not its cache",
+    ),
+    (
+        (
+            "ValueError: To serve at least one request with the models's max seq len (131072), 64.0 GiB KV cache is "
+            "needed, which is larger than the available KV cache memory (1.2 GiB)."
+        ),
+        EngineShortOfMemoryError,
+        "holds the model, but not its cache",
+    ),
+    (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        EngineShortOfMemoryError,
+        "memory was short while org/name was loaded",
+    ),
+    (
+        "OSError: org/name is not a local folder and is not a valid model identifier listed on the hub",
+        ModelNotFoundError,
+        "org/name is neither a local model nor one of the hub",
+    ),
+    ("huggingface_hub.errors.GatedRepoError: 401 Client Error.", ModelNotFoundError, "without an account"),
+    (
+        "OSError: We couldn't connect to the hub to load this file",
+        ModelNotFoundError,
+        "the hub cannot be reached for org/name",
+    ),
+    ("OSError: [Errno 98] Address already in use", UsageError, "port 8000 is taken"),
+    ("ModuleNotFoundError: No module named 'vllm'", MissingError, "vllm is not installed"),
+    (
+        "ValueError: Model architectures ['FancyForCausalLM'] are not supported for now.",
+        ModelNotFoundError,
+        "does not know the architecture",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "kind", "cause"), LOGGED, ids=[line[:30] for line, _, _ in LOGGED])
+def test_known_messages(line, kind, cause):
+    error = explain(f"INFO 11-21 starting\nTraceback (most recent call last):\n{line}\nINFO bye", "org/name", 8000)
+    assert type(error) is kind and cause in error.cause
+    assert error.next_step and "\n" not in error.cause
+
+
+def test_other_messages_are_not_guessed_at():
+    assert explain("RuntimeError: Engine core initialization failed. See root cause above.", "m", 1) is None
+
+
+def test_the_first_known_message_counts():
+    both = LOGGED[0][0] + "\n" + LOGGED[3][0]
+    assert "13.2 of 139.8" in explain(both, "m", 1).cause
+
+
+def test_memory_is_looked_at_before_vllm_starts():
+    gpu = GpuMemory(free=20 << 30, total=80 << 30)
+    check_memory(0.25, gpu)
+    with pytest.raises(EngineShortOfMemoryError, match=r"is 40\.0 GiB, and 20\.0 are free") as caught:
+        check_memory(0.5, gpu)
+    assert "--gpu-memory-share 0.23" in caught.value.next_step

@@ -1,0 +1,145 @@
+"""A conversation with the embedded model, and what can go wrong in it."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import re
+import signal
+import threading
+
+import pytest
+
+from kernel_assistant.config import resolve
+from kernel_assistant.errors import Cancelled
+from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.convert_run import convert
+from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
+from kernel_assistant.serving.errors import ContextFullError, EngineError
+from kernel_assistant.serving.local import LocalEngine
+from kernel_assistant.serving.plan import plan
+from kernel_assistant.serving.request import ServeRequest
+from tests.serving.servers import below, eventually
+
+GREEDY = Sampling(temperature=0.0)
+
+
+def slots(engine):
+    connection = http.client.HTTPConnection(engine.spec.host, engine.spec.port)
+    connection.request("GET", "/slots", headers={"Authorization": f"Bearer {engine.spec.key}"})
+    return json.load(connection.getresponse())
+
+
+@pytest.fixture(scope="module")
+def slow(tiny, tmp_path_factory):
+    """Ten million random weights: some seconds for what fits into its context."""
+    folder = tmp_path_factory.mktemp("slow")
+    tiny.module.make(folder / "model", tiny.module.TEN_MILLION, steps=0)
+    convert("to-gguf", folder / "model", folder / "slow.gguf")
+    engine = LocalEngine(plan(ServeRequest(model=str(folder / "slow.gguf"), engine="llama.cpp"), resolve()[0]))
+    yield engine
+    engine.stop()
+
+
+def test_a_reply_has_a_probability_for_each_token(tiny, engine):
+    reply = EmbeddedModel(engine).complete(tiny.module.QUESTION, GREEDY)
+    assert reply.content == tiny.module.ANSWER and reply.finish_reason == "stop"
+    assert len(reply.token_ids) == len(reply.logprobs) == reply.usage.completion_tokens
+    assert all(-0.5 < value <= 0.0 for value in reply.logprobs)
+    assert tiny.module.tokenizer().decode(reply.token_ids) == tiny.module.ANSWER + "<|im_end|>"
+
+
+def test_the_next_turn_only_appends(tiny, engine):
+    model = EmbeddedModel(engine)
+    reply = model.complete(tiny.module.QUESTION, GREEDY)
+    first = model.prompt(tiny.module.QUESTION)
+    observed = Message(role="tool", content="ok .214", tool_call_id="1")
+    second = model.prompt((*tiny.module.QUESTION, reply, observed))
+    begun = [*first, *reply.token_ids]
+    assert second[: len(begun)] == begun
+    assert tiny.module.tokenizer().decode(second[len(begun) :]) == (
+        "\n<|im_start|>tool\nok .214<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_reply_that_was_cut_gets_its_end(tiny, engine):
+    model = EmbeddedModel(engine)
+    reply = model.complete(tiny.module.QUESTION, Sampling(temperature=0.0, max_tokens=5))
+    assert reply.finish_reason == "length" and len(reply.token_ids) == 5
+    text = tiny.module.tokenizer().decode(model.prompt((*tiny.module.QUESTION, reply)))
+    assert text.endswith(reply.content + "<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_the_seed_decides(tiny, engine):
+    model, hot = EmbeddedModel(engine), Sampling(temperature=3.0, max_tokens=20, seed=1)
+    first = model.complete(tiny.module.QUESTION, hot)
+    again = model.complete(tiny.module.QUESTION, hot)
+    other = model.complete(tiny.module.QUESTION, Sampling(temperature=3.0, max_tokens=20, seed=2))
+    assert first.token_ids == again.token_ids != other.token_ids
+
+
+def test_a_grammar_binds(tiny, engine):
+    reply = EmbeddedModel(engine).complete(
+        tiny.module.QUESTION, Sampling(temperature=0.0, grammar='root ::= "plan: " ("yes" | "no")')
+    )
+    assert reply.content in ("plan: yes", "plan: no")
+
+
+def test_cancel_ends_the_request_and_the_generation(tiny, slow):
+    """By the server's own count, whose generation of what was asked for would have gone on for thousands of tokens."""
+    looks = itertools.count()
+    with pytest.raises(Cancelled):
+        EmbeddedModel(slow).complete(
+            tiny.module.QUESTION, Sampling(max_tokens=4000, seed=0), cancelled=lambda: next(looks) > 8
+        )
+    assert eventually(lambda: not any(slot["is_processing"] for slot in slots(slow)))
+    log = slow.spec.log.read_text()
+    lengths = [int(found) for found in re.findall(r"\|\s+eval time =.*/\s+(\d+) tokens", log)]
+    assert lengths and sum(lengths) < 4000
+
+
+def test_a_conversation_that_does_not_fit(tiny, engine):
+    long = Message(role="user", content="rows and columns " * 400)
+    with pytest.raises(ContextFullError, match="512 fit"):
+        EmbeddedModel(engine).complete((long,))
+
+
+def test_a_crash_has_a_name_and_the_next_call_works(tiny, engine):
+    model = EmbeddedModel(engine)
+    model.complete(tiny.module.QUESTION, GREEDY)
+    os.kill(below(engine._process.pid)[0], signal.SIGSEGV)
+    assert eventually(lambda: engine._process.exit_code() is not None)
+    assert "killed by signal 11" in str(engine.why())
+    assert model.complete(tiny.module.QUESTION, GREEDY).content == tiny.module.ANSWER
+
+
+def test_a_crash_in_the_middle_of_a_reply(tiny, engine):
+    model = EmbeddedModel(engine)
+    model.complete(tiny.module.QUESTION, GREEDY)
+    frozen = below(engine._process.pid)[0]
+    os.kill(frozen, signal.SIGSTOP)
+    asked = iter(range(1000))
+
+    def kill_then_wait():
+        if next(asked) == 3:
+            os.kill(frozen, signal.SIGKILL)
+        return False
+
+    with pytest.raises(EngineError, match="killed by signal 9"):
+        model.complete(tiny.module.QUESTION, GREEDY, cancelled=kill_then_wait)
+
+
+def test_several_threads_share_an_engine(tiny, engine):
+    replies = [None] * 6
+
+    def talk(place):
+        replies[place] = EmbeddedModel(engine).complete(tiny.module.QUESTION, GREEDY).content
+
+    threads = [threading.Thread(target=talk, args=(place,)) for place in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert replies == [tiny.module.ANSWER] * 6

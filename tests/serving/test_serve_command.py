@@ -1,0 +1,211 @@
+"""`kernel-assistant serve` and `models`, as processes, and how other code finds what they serve."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.serving.embedded import EmbeddedModel
+from kernel_assistant.serving.endpoint import close, endpoint_for
+from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
+from kernel_assistant.serving.state import running, stop_running
+from tests.serving.servers import below, environment, eventually, is_alive
+
+
+@pytest.fixture
+def run(settings):
+    """Arguments → the finished process. What still serves afterwards is stopped."""
+
+    def run_command(*arguments, **variables):
+        return subprocess.run(
+            [sys.executable, "-m", "kernel_assistant", *map(str, arguments)],
+            env={**environment(), **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    yield run_command
+    close()
+    stop_running(settings)
+
+
+def chat(endpoint, tiny):
+    body = {
+        "model": endpoint.model,
+        "messages": [message.openai() for message in tiny.module.QUESTION],
+        "tools": tiny.module.TOOLS,
+        "temperature": 0,
+    }
+    request = urllib.request.Request(
+        f"{endpoint.url}/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.key}"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["message"]
+
+
+def test_detached_server_is_found_used_and_stopped(run, tiny, settings, home):
+    started = run("serve", tiny.gguf, "--detach", "--json")
+    assert started.returncode == 0, started.stderr
+    assert "ready" in started.stderr
+    state = json.loads(started.stdout)
+    file = home / "state" / "serving" / "server.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    assert run("models", "use", tiny.gguf).returncode == 0
+    from kernel_assistant.config import resolve
+
+    endpoint = endpoint_for(resolve()[0])
+    assert (endpoint.url, endpoint.key, endpoint.engine) == (state["url"], state["key"], "llama.cpp")
+    said = chat(endpoint, tiny)
+    call = said["tool_calls"][0]["function"]
+    assert (call["name"], json.loads(call["arguments"])) == ("evaluate", {"tier": "quick"})
+
+    second = run("serve", tiny.gguf)
+    assert second.returncode == 2 and "a server runs already" in second.stderr
+    assert f"pid {state['pid']}" in run("serve", "--status").stdout
+    assert json.loads(run("serve", "--status", "--json").stdout)["status"] == "ready"
+
+    everything = [state["pid"], *below(state["pid"])]
+    assert len(everything) == 3
+    assert run("serve", "--stop").stdout == "stopped\n"
+    assert not any(map(is_alive, everything))
+    assert "no server runs" in run("serve", "--status").stdout
+    assert run("serve", "--stop").stdout == "no server runs\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_foreground_server_ends_with_its_command(tiny, settings, number):
+    with subprocess.Popen(
+        [sys.executable, "-m", "kernel_assistant", "serve", str(tiny.gguf)],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        assert any("ready" in line for line in iter(command.stderr.readline, ""))
+        everything = below(command.pid)
+        assert len(everything) == 2
+        command.send_signal(number)
+        assert command.wait() == (-number if number is signal.SIGKILL else 0)
+    assert eventually(lambda: not any(map(is_alive, everything)))
+    assert running(settings) is None
+
+
+def test_a_server_that_was_killed_does_not_stand_in_the_way(run, tiny, settings):
+    assert run("serve", tiny.gguf, "--detach").returncode == 0
+    import os
+
+    os.kill(running(settings).pid, signal.SIGKILL)
+    assert eventually(lambda: running(settings) is None)
+    assert run("serve", tiny.gguf, "--detach").returncode == 0
+
+
+def test_an_unreadable_model_fails_detached_and_not(run, tmp_path):
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"nothing like it")
+    for detach in ([], ["--detach"]):
+        done = run("serve", broken, *detach)
+        assert done.returncode == 3, done.stderr
+        assert f"error: {broken} is not a GGUF file that llama.cpp can read" in done.stderr
+        assert "next: " in done.stderr
+
+
+def test_without_any_model_everything_says_so(run, settings):
+    for words in (["serve"], ["serve", "--detach"], ["models", "info"]):
+        done = run(*words)
+        assert done.returncode == 3
+        assert "error: no model installed: none ships with this version" in done.stderr
+        assert "next: name one of yours" in done.stderr
+    assert "no model installed" in run("models", "list").stdout
+    with pytest.raises(NoModelError):
+        endpoint_for(settings)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "cause"),
+    [
+        (["nowhere.gguf"], 3, "no model 'nowhere.gguf'"),
+        (["--engine", "llama.cpp", "some/model"], 2, "llama.cpp reads GGUF files"),
+        (["some/model"], 3, "vllm is not installed"),
+        (["http://localhost:1/v1"], 2, "is served elsewhere"),
+        (["--status", "--stop"], 2, "exclude each other"),
+    ],
+)
+def test_refusals(run, words, code, cause):
+    done = run("serve", *words)
+    assert done.returncode == code, done.stderr
+    assert cause in done.stderr and "next: " in done.stderr
+
+
+def test_an_interpreter_without_vllm_is_named(run):
+    done = run("serve", "some/model", KERNEL_ASSISTANT_VLLM_PYTHON=sys.executable)
+    assert done.returncode == 3 and f"{sys.executable} has no vllm" in done.stderr
+
+
+def test_registry(run, tiny, monkeypatch):
+    assert run("models", "add", "mine", tiny.gguf, "--compact").returncode == 0
+    assert (
+        run("models", "add", "theirs", "https://host/v1/", "--remote-name", "big", "--key-variable", "K").returncode
+        == 0
+    )
+    assert run("models", "add", "folder", tiny.folder).returncode == 0
+    assert run("models", "add", "hub", "Owner/Name").returncode == 0
+    assert "already" in run("models", "add", "mine", tiny.gguf).stderr
+    assert run("models", "add", "bad name", tiny.gguf).returncode == 2
+    assert "only an endpoint" in run("models", "add", "x", tiny.gguf, "--key-variable", "K").stderr
+    listed = json.loads(run("models", "list", "--json").stdout)["models"]
+    assert {entry["name"]: entry["kind"] for entry in listed} == {
+        "mine": "gguf",
+        "theirs": "endpoint",
+        "folder": "folder",
+        "hub": "hub",
+    }
+    assert run("models", "use", "theirs").returncode == 0
+    assert [line.split()[:2] for line in run("models", "list").stdout.splitlines() if line.startswith("*")] == [
+        ["*", "theirs"]
+    ]
+    from kernel_assistant.config import resolve
+
+    with pytest.raises(UsageError, match="K is not set"):
+        endpoint_for(resolve()[0])
+    monkeypatch.setenv("K", "secret")
+    endpoint = endpoint_for(resolve()[0])
+    assert (endpoint.url, endpoint.key, endpoint.model) == ("https://host/v1", "secret", "big")
+    assert json.loads(run("models", "info", "mine", "--json").stdout)["gguf"]["layers"] == 2
+    assert "LlamaForCausalLM" in run("models", "info", "folder").stdout
+    with pytest.raises(MissingError, match="is not being served"):
+        endpoint_for(resolve()[0], "folder")
+    assert run("models", "remove", "theirs").returncode == 0
+    with pytest.raises(ModelNotFoundError, match="no model 'theirs'"):
+        endpoint_for(resolve()[0])
+    assert "did you mean mine" in run("models", "remove", "mime").stderr
+
+
+def test_a_project_cannot_choose_the_model(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.kernel-assistant]\nmodel = "http://evil/v1"\n')
+    done = run("config", "get", "model")
+    assert done.stdout == "\n"
+
+
+def test_an_embedded_engine_starts_when_it_is_asked_for(run, tiny, settings):
+    endpoint = endpoint_for(settings, str(tiny.gguf))
+    assert chat(endpoint, tiny)["content"].strip() == tiny.module.ANSWER.partition("<tool_call>")[0].strip()
+    assert endpoint_for(settings, str(tiny.gguf)) == endpoint
+    from kernel_assistant.serving.endpoint import local_engine
+    from kernel_assistant.serving.registry import find
+
+    engine = local_engine(find(str(tiny.gguf), settings), settings)
+    assert EmbeddedModel(engine).complete(tiny.module.QUESTION).role == "assistant"
+    pid = engine._process.pid
+    close()
+    assert not is_alive(pid)

@@ -1,0 +1,81 @@
+"""A real vLLM under our supervisor; `KERNEL_ASSISTANT_VLLM_PYTHON` names an interpreter that has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+
+import pytest
+
+from kernel_assistant.config import Settings, resolve
+from kernel_assistant.serving.errors import ModelNotFoundError
+from kernel_assistant.serving.request import ServeRequest
+from kernel_assistant.serving.server import serve_detached
+from kernel_assistant.serving.state import running, stop_running
+from kernel_assistant.serving.supervisor import ServerStatus
+from tests.serving.servers import below, eventually, is_alive
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    return resolve()[0]
+
+
+@pytest.fixture(scope="module")
+def server(tiny, settings):
+    """The GGUF file, served through the folder that is derived from it."""
+    request = ServeRequest(model=str(tiny.gguf), engine="vllm", context=512, gpu_memory_share=0.05)
+    yield serve_detached(request, settings, lambda _: None)
+    stop_running(settings)
+
+
+def chat(state, **body):
+    request = urllib.request.Request(
+        f"{state.url}/chat/completions",
+        data=json.dumps({"model": state.model, "temperature": 0, **body}).encode(),
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {state.key}"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]
+
+
+def test_tool_calls_are_parsed(server, tiny):
+    messages = [message.openai() for message in tiny.module.QUESTION]
+    choice = chat(server, messages=messages, tools=tiny.module.TOOLS, logprobs=True, return_token_ids=True)
+    said = choice["message"]
+    call = said["tool_calls"][0]["function"]
+    assert (call["name"], json.loads(call["arguments"])) == ("evaluate", {"tier": "quick"})
+    assert said["content"].strip() == tiny.module.ANSWER.partition("<tool_call>")[0].strip()
+    prompt, answer = tiny.module.conversation_ids(tiny.module.tokenizer(), tiny.module.TOOLS)
+    assert choice["token_ids"] == answer
+    messages += [said, {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "ok .214"}]
+    assert chat(server, messages=messages, tools=tiny.module.TOOLS, max_tokens=4)["message"]["role"] == "assistant"
+
+
+def test_a_demanded_call_is_well_formed(server, tiny):
+    messages = [message.openai() for message in tiny.module.QUESTION]
+    demanded = {"type": "function", "function": {"name": "evaluate"}}
+    choice = chat(server, messages=messages, tools=tiny.module.TOOLS, tool_choice=demanded, max_tokens=200)
+    assert isinstance(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])["tier"], str)
+
+
+def test_a_killed_engine_is_started_again_and_ends_for_good(server, settings):
+    """Last, since it takes the server with it."""
+    everything = below(server.pid)
+    os.kill(everything[1], signal.SIGKILL)
+    assert eventually(lambda: running(settings).status is ServerStatus.restarting)
+    assert eventually(lambda: not any(map(is_alive, everything)))
+    assert stop_running(settings)
+    assert not is_alive(server.pid)
+
+
+def test_a_model_that_is_not_there_is_said_in_one_line(settings, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(Exception, match="nobody/nothing") as caught:
+        serve_detached(ServeRequest(model="nobody/nothing", engine="vllm"), settings, lambda _: None)
+    assert caught.value.exit_code == ModelNotFoundError.exit_code
+    assert running(settings) is None
