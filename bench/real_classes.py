@@ -1,7 +1,8 @@
 """Classes of transformers and torchvision as they are: scanned, optimized, applied, checked, scanned again.
 
-    python bench/real_classes.py --target cuda --out real [--classes LlamaRMSNorm,T5LayerNorm] [--seconds 230]
+    python bench/real_classes.py --target cuda --out real [--classes LlamaRMSNorm,T5LayerNorm#2] [--seconds 230]
 
+`CLASS#2` is the configuration of a class that took most time but one: instances of another size.
 Writes `real.jsonl`, a line for each class as soon as it is done and then one for each whole model, and the table
 `real.md`. A class that fails is a line that says why; the others go on. Everything is kept below one temporary folder:
 installed packages are not touched.
@@ -51,7 +52,7 @@ HOSTS = 3
 
 @dataclass
 class Bench:
-    """One run: its folders, what is left of its time, and its rows by class and by model."""
+    """One run: its folders, what is left of its time, its rows by class and by model, applied candidates by hash."""
 
     arguments: argparse.Namespace
     folder: Path
@@ -59,6 +60,7 @@ class Bench:
     out: Path
     classes: dict[str, dict[str, Any]] = field(default_factory=dict)
     models: list[dict[str, Any]] = field(default_factory=list)
+    applied: dict[str, str] = field(default_factory=dict)
     whole: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -140,7 +142,7 @@ def scan(bench: Bench, when: str) -> None:
     keys = ("id", "device", "torch", "wall_seconds", "calls_seconds", "modules_seconds", "exit_code", "notes")
     bench.whole[when] = {key: found[key] for key in keys}
     for name, row in bench.classes.items():
-        seen = rows.get(name)
+        seen = rows.get(name.partition("#")[0])
         if seen is None:
             row.setdefault("problem", "the program does not call it")
             continue
@@ -218,7 +220,7 @@ def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
         final = trajectory.final or evaluation
         if candidate is None or final is None or not final.correct:
             return row | {"problem": "; ".join(row["messages"]) or "no candidate was verified"}
-        result = bench.folder / "results" / name
+        result = bench.folder / "results" / name.replace("#", "_")
         write_result(
             result,
             task=task,
@@ -232,6 +234,7 @@ def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
         )
         applied = apply_outside(result, Path(task.path), bench.project, into=bench.project / PROGRAM.name)
         row["applied"] = applied.package.name
+        bench.applied[candidate.hash()] = name
         if chosen.free_seconds:
             free = FreeWinStep(environment, chosen.free_seconds, lambda event: None)
             free.run()
@@ -258,7 +261,9 @@ def check(bench: Bench) -> None:
     from kernel_assistant.session.client import Client
 
     settings = resolve()[0]
-    homes = [settings] + [resolve(environ={**os.environ, HOME: str(bench.folder / f"home{n}")})[0] for n in range(1, HOSTS)]
+    homes = [settings] + [
+        resolve(environ={**os.environ, HOME: str(bench.folder / f"home{n}")})[0] for n in range(1, HOSTS)
+    ]
     applied = find_applied([bench.project])
     with ThreadPoolExecutor(HOSTS) as pool:
         for start, home in enumerate(homes):
@@ -270,14 +275,13 @@ def _check_some(bench: Bench, client: Any, settings: Any, applied: list[Any]) ->
 
     try:
         for one in applied:
-            row, began = bench.classes[one.class_name], time.monotonic()
-            if bench.left < SECONDS_OF_ONE_CHECK:
-                row["check"] = "no time was left"
-                continue
-            found = check_one(client, settings, one, timing=False, build_missing=False, silent=True)
-            row["check"] = f"{found.status.value}: {found.message}"
-            row["check_seconds"] = round(time.monotonic() - began, 1)
-            print(one.class_name, row["check"], row["check_seconds"], flush=True)
+            began, verdict = time.monotonic(), "no time was left"
+            if bench.left > SECONDS_OF_ONE_CHECK:
+                found = check_one(client, settings, one, timing=False, build_missing=False, silent=True)
+                verdict = f"{found.status.value}: {found.message}"
+            row = bench.classes[bench.applied[one.candidate.hash()]]
+            row["check"], row["check_seconds"] = verdict, round(time.monotonic() - began, 1)
+            print(one.name, verdict, row["check_seconds"], flush=True)
         client.shutdown()
     except Exception:  # noqa: BLE001 - the other hosts go on
         traceback.print_exc()

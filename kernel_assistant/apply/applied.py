@@ -26,8 +26,11 @@ _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "dist-pack
 
 @dataclass(frozen=True)
 class AppliedClass:
-    """One class of one package, for instances of one size (`apply/sizes.py`). `source` is the file that it serves; for a class that is replaced from outside it is
-    None until the module `module` has been looked up."""
+    """One class of one package, for instances of one size (`apply/sizes.py`).
+
+    `source` is the file that it serves; for a class that is replaced from outside it is None until the module `module`
+    has been looked up.
+    """
 
     package: Path
     class_name: str

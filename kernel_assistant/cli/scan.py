@@ -106,6 +106,8 @@ def _remarks(row: ScannedClass) -> str:
     ]
     if row.products_seconds > 0.005 * row.share_seconds:
         remarks.append(f"{row.products_seconds / row.share_seconds:.0%} in products")
+    if row.more:
+        remarks.append(f"{len(row.more) + 1} configurations, #1 to #{len(row.more) + 1}")
     if row.problem:
         remarks.append(row.problem)
     return "; ".join(remarks)

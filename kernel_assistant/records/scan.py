@@ -91,12 +91,22 @@ class Sample(Record, frozen=True, kw_only=True):
     exact: bool
 
 
+class ScannedConfiguration(Record, frozen=True, kw_only=True):
+    """Instances of a class with parameters and plain attributes of their own; `seconds` are inclusive."""
+
+    seconds: float
+    folder: str
+    training: bool
+    samples: tuple[Sample, ...]
+
+
 class ScannedClass(Record, frozen=True, kw_only=True):
     """One row of the ranking. Seconds are of one run of the whole program.
 
     `share_seconds` counts for this class alone, the shares of all classes add up; `floor_seconds` is what must remain
     of it at least; `saved_seconds` is what applied kernels could save at most. `folder` holds the samples, "" without;
-    `problem` says why the class cannot be optimized as it is.
+    `problem` says why the class cannot be optimized as it is. They are those of the configuration that took most time;
+    `more` has the others that were kept, `CLASS#2`, `CLASS#3`, ….
     """
 
     name: str
@@ -118,6 +128,7 @@ class ScannedClass(Record, frozen=True, kw_only=True):
     training: bool = False
     samples: tuple[Sample, ...] = ()
     problem: str = ""
+    more: tuple[ScannedConfiguration, ...] = ()
 
     @property
     def key(self) -> str:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernel_assistant.records.scan import RecordedClass, RecordedConfiguration, Recording, Sample, ScannedClass
+from kernel_assistant.records.scan import (
+    RecordedClass,
+    RecordedConfiguration,
+    Recording,
+    Sample,
+    ScannedClass,
+    ScannedConfiguration,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ def _row(cls: RecordedClass, wall: float, ceiling: Ceiling) -> ScannedClass:
     best = _configuration(cls)
     samples, training = _samples(best) if best is not None else ((), False)
     problem = _problem(cls, best, samples)
+    others = sorted((one for one in cls.configurations if one is not best), key=lambda one: -one.seconds)
     return ScannedClass(
         name=cls.name,
         qualname=cls.qualname,
@@ -61,6 +69,17 @@ def _row(cls: RecordedClass, wall: float, ceiling: Ceiling) -> ScannedClass:
         training=training,
         samples=samples if not problem else (),
         problem=problem,
+        more=() if problem else tuple(filter(None, map(_other, others))),
+    )
+
+
+def _other(configuration: RecordedConfiguration) -> ScannedConfiguration | None:
+    """None where its instances or their inputs were not kept."""
+    samples, training = _samples(configuration)
+    if not configuration.kept or not samples:
+        return None
+    return ScannedConfiguration(
+        seconds=configuration.seconds, folder=configuration.folder, training=training, samples=samples
     )
 
 

@@ -6,6 +6,8 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import InputSource, KernelTask, Numerics, Workload
@@ -24,6 +26,8 @@ class Recorded:
 def from_scan(spec: str, settings: Settings, target: str) -> Recorded:
     """The task for `ID:CLASS` (`last:CLASS`; the class by its name, or by its module and name where two share one).
 
+    `ID:CLASS#2` is the configuration that took most time but one.
+
     Raises UsageError where there is no such scan or class, or nothing was kept of it.
     """
     number, colon, name = spec.partition(":")
@@ -31,7 +35,8 @@ def from_scan(spec: str, settings: Settings, target: str) -> Recorded:
     if not colon or not name:
         names = ", ".join(row.name for row in scan.classes[:5]) or "none"
         raise UsageError(f"{spec!r} names no class", f"say --scan {scan.id}:CLASS, with one of: {names}")
-    return _recorded(scan, _row(scan, name), settings, target)
+    name, _, place = name.partition("#")
+    return _recorded(scan, _configured(_row(scan, name), place), settings, target)
 
 
 def from_file(path: Path, class_name: str, settings: Settings, target: str) -> Recorded | None:
@@ -54,6 +59,18 @@ def _row(scan: Scan, name: str) -> ScannedClass:
             f"name one: {', '.join(f'--scan {scan.id}:{row.key}' for row in found)}",
         )
     return found[0]
+
+
+def _configured(row: ScannedClass, place: str) -> ScannedClass:
+    """`row` with the samples of its configuration number `place`, from 1; the first without."""
+    if place in ("", "1"):
+        return row
+    if not place.isdigit() or not 2 <= int(place) <= len(row.more) + 1:
+        raise UsageError(
+            f"{row.name}#{place} is none of its configurations", f"{row.name} has {len(row.more) + 1} that were kept"
+        )
+    chosen = row.more[int(place) - 2]
+    return msgspec.structs.replace(row, folder=chosen.folder, training=chosen.training, samples=chosen.samples)
 
 
 def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) -> Recorded:

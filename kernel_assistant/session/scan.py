@@ -146,15 +146,24 @@ def _measure(device: DeviceFacts, python: str, settings: Settings) -> DeviceFact
 def _keep(place: Path, rows: list[ScannedClass], count: int) -> list[ScannedClass]:
     """The rows with whole paths of their folders; those below the first `count` lose theirs."""
     problem = f"below the first {count}, its inputs were not kept (--keep)"
-    first = [
-        msgspec.structs.replace(row, folder=str(place / row.folder)) if row.folder else row for row in rows[:count]
-    ]
-    rest = [msgspec.structs.replace(row, folder="", samples=(), problem=row.problem or problem) for row in rows[count:]]
-    used = {row.folder for row in first}
+    first = [_with_folders(row, place) for row in rows[:count]]
+    rest = [_without_files(row, row.problem or problem) for row in rows[count:]]
+    used = {one.folder for row in first for one in (row, *row.more)}
     for folder in place.iterdir():
         if folder.is_dir() and str(folder) not in used:
             shutil.rmtree(folder, ignore_errors=True)
     return first + rest
+
+
+def _with_folders(row: ScannedClass, place: Path) -> ScannedClass:
+    if not row.folder:
+        return row
+    more = tuple(msgspec.structs.replace(one, folder=str(place / one.folder)) for one in row.more)
+    return msgspec.structs.replace(row, folder=str(place / row.folder), more=more)
+
+
+def _without_files(row: ScannedClass, problem: str) -> ScannedClass:
+    return msgspec.structs.replace(row, folder="", samples=(), more=(), problem=problem)
 
 
 def _drop_others(folder: Path, place: Path) -> None:

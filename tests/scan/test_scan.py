@@ -84,6 +84,23 @@ def test_a_module_that_does_not_pickle_is_built_from_its_arguments(write, scan, 
     assert whole["folder"]
 
 
+def test_instances_of_other_sizes_are_configurations_of_their_own(write, scan, run, settings):
+    text = SCRIPT.replace(
+        "net = Net().eval()", "net = Net().eval()\n    wide = [Norm(width).eval() for width in (96, 32)]"
+    )
+    write("net.py", text.replace("y = net(torch.randn(rows, 64))", "y = net(torch.randn(rows, 64))\n"
+                                 "            wide[0](torch.randn(5, 96)), wide[1](torch.randn(5, 32))"))  # fmt: skip
+    found = scan(sys.executable, "net.py")
+    (row,) = [row for row in found["classes"] if row["name"] == "Norm"]
+    assert len(row["more"]) == 2 and row["more"][0]["seconds"] >= row["more"][1]["seconds"]
+    names = ["last:Norm", "last:Norm#2", "last:Norm#3"]
+    widths = [opened(prepare_scanned(name, settings)[0]).model.weight.shape[0] for name in names]
+    assert sorted(widths) == [32, 64, 96]
+    refused = run("optimize", "--scan", "last:Norm#4")
+    assert refused.returncode == 2 and "Norm#4 is none of its configurations" in refused.stderr
+    assert "3 configurations, #1 to #3" in run("scan", "--", sys.executable, "net.py").stdout
+
+
 def test_pytest_is_a_program_too(write, scan, settings):
     write("net.py", SCRIPT)
     write(

@@ -131,7 +131,7 @@ def _install(cls: type, name: str, source: str) -> None:
     forward = cls.forward  # type: ignore[attr-defined]
     if not inspect.isfunction(forward):
         raise TypeError(f"forward of {cls.__qualname__} is not a plain function")
-    guards = []
+    guards: list[Guard] = []
     for contract in contracts:
         _check_source(contract, source)
         guard = Guard(contract, cls, CallPattern(forward, contract.call, contract.user_inputs), outer=bool(guards))
