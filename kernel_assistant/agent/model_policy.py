@@ -181,7 +181,7 @@ class ModelPolicy:
         best_ms = Tried(self._view.steps).best_ms
         yield Move(message=reply.content[:MOST_SAID], candidates=(candidate,), tier=tier)
         evaluation = self._latest(candidate)
-        return self._profile.report(evaluation, self._view.baseline, candidate.sources, best_ms)
+        return self._profile.report(evaluation, self._view, candidate, best_ms)
 
     def _candidate(self) -> Candidate:
         """What lies at the top of the workspace."""

@@ -12,7 +12,7 @@ from kernel_assistant.agent.report import compact, report
 from kernel_assistant.agent.tools import ALL
 from kernel_assistant.agent.workspace import PathRefused, Workspace
 from kernel_assistant.policy.base import EpisodeView
-from kernel_assistant.records import Baseline, Evaluation, KernelTask
+from kernel_assistant.records import Candidate, Evaluation, KernelTask
 from kernel_assistant.records.transcript import Message
 
 PROFILES = ("full", "compact")
@@ -36,7 +36,7 @@ class Profile(Protocol):
 
     def observation(self, call: Call, text: str) -> Message: ...
 
-    def report(self, evaluation: Evaluation, baseline: Baseline, sources: dict[str, str], best_ms: float) -> str: ...
+    def report(self, evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str: ...
 
     def plan_error(self, error: DirectiveError) -> str: ...
 
@@ -66,8 +66,8 @@ class FullProfile:
             return Message(role="tool", content=text, tool_call_id=call.id)
         return Message(role="user", content=text)
 
-    def report(self, evaluation: Evaluation, baseline: Baseline, sources: dict[str, str], best_ms: float) -> str:
-        return report(evaluation, baseline, sources, best_ms)
+    def report(self, evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str:
+        return report(evaluation, view, candidate, best_ms)
 
     def plan_error(self, error: DirectiveError) -> str:
         place = f"{error.file}:{error.line}: " if error.line else ""
@@ -105,8 +105,8 @@ class CompactProfile:
     def observation(self, call: Call, text: str) -> Message:
         return Message(role="tool", content=text[:MAX_COMPACT], tool_call_id=call.id)
 
-    def report(self, evaluation: Evaluation, baseline: Baseline, sources: dict[str, str], best_ms: float) -> str:
-        return compact(evaluation, baseline)
+    def report(self, evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str:
+        return compact(evaluation, view.baseline)
 
     def plan_error(self, error: DirectiveError) -> str:
         return f"plan L{error.line} {error}" if error.line else f"plan {error}"

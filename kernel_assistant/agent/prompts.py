@@ -6,10 +6,13 @@ from functools import cache
 from pathlib import Path
 
 from kernel_assistant.agent.directives import UNITS, output_names
+from kernel_assistant.agent.tools.base import shortened
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import KernelTask, OpGraph
 
 SKILL = Path(__file__).resolve().parent.parent / "skills" / "SKILL.md"
+#: Of the module and of the graph, in characters; reference/ has all.
+MOST = 24_000
 LANGUAGE = {"cuda": "CUDA kernels", "cpu": "C++ kernels (OpenMP and SIMD; one thread pool, no threads of their own)"}
 SIGNATURE = {
     "cuda": 'extern "C" __global__ void rms(const __grid_constant__ rms_args a)   // a.x, a.out, a.rows',
@@ -22,8 +25,9 @@ is compiled, run on several inputs and sizes against a float64 reference, and ti
 torch.compile. The fastest verified candidate of the whole work is the result, so try things, and keep what works in
 mind, not in files. Work by calling tools; text alone does nothing.
 
-The candidate is what lies at the top of your workspace: {unit} files and headers. reference/ has the module and its
-graph. Comments at the head of a source say what is launched; inputs, outputs, types and sizes are the graph's:
+The candidate is what lies at the top of your workspace: {unit} files and headers. reference/ has the module, its graph,
+and in include/ vetted headers, which a source includes by their name from there ("ka/rows.h"). Comments at the head of
+a source say what is launched; inputs, outputs, types and sizes are the graph's:
 
     // launch: rms(x=x0, w=p0, out=out0, rows=B){geometry}
     // scratch: sums f32[B, 4]          memory that lives for one call; more: name dtype[sizes]; name dtype[sizes]
@@ -67,8 +71,8 @@ def full_task(task: KernelTask, view: EpisodeView) -> str:
     return "\n\n".join(
         [
             f"Module {task.class_name}, numerics {task.numerics.value}, on {_device(view)}.",
-            f"```python\n{task.content.strip()}\n```",
-            f"{about}\n```\n{view.graph.text().strip()}\n```",
+            f"```python\n{shortened(task.content.strip(), MOST)}\n```",
+            f"{about}\n```\n{shortened(view.graph.text().strip(), MOST)}\n```",
             _baseline(view),
         ]
     )
@@ -84,8 +88,8 @@ def compact_task(view: EpisodeView) -> str:
 
 @cache
 def skill_text() -> str:
-    """What an expert would tell a colleague; without it there are the rules alone."""
-    return SKILL.read_text(encoding="utf-8") if SKILL.is_file() else ""
+    """What an expert would tell a colleague."""
+    return SKILL.read_text(encoding="utf-8")
 
 
 def _device(view: EpisodeView) -> str:

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import math
 
-from kernel_assistant.records import Baseline, Diagnostic, Evaluation, KernelResources, Mismatch, Outcome, Timing
+from kernel_assistant.agent.occupancy import occupancy
+from kernel_assistant.policy.base import EpisodeView
+from kernel_assistant.records import (
+    Baseline,
+    Candidate,
+    Diagnostic,
+    Evaluation,
+    KernelResources,
+    Mismatch,
+    Outcome,
+    Timing,
+)
 
 MOST_DIAGNOSTICS = 8
 
 
-def report(evaluation: Evaluation, baseline: Baseline, sources: dict[str, str], best_ms: float) -> str:
-    """Full profile: the outcome, where to look, and what it means. `best_ms` is the episode's best so far."""
+def report(evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str:
+    """Full profile: the outcome, where to look, and what it means. `best_ms` is the episode's best before this one."""
+    resources = [_resources(kernel, view, candidate) for kernel in evaluation.resources]
     if evaluation.correct:
-        return "\n".join([*_success(evaluation, baseline, best_ms), *map(_resources, evaluation.resources)])
+        return "\n".join([*_success(evaluation, view.baseline, best_ms), *resources])
     head = f"{evaluation.outcome.value.replace('_', ' ')} ({evaluation.stage.value})"
     lines = [head if evaluation.diagnostics else f"{head}: {evaluation.message}"]
     if evaluation.mismatch is not None:
         lines.append(_mismatch(evaluation.mismatch))
-    lines += [_diagnostic(found, sources) for found in evaluation.diagnostics[:MOST_DIAGNOSTICS]]
-    return "\n".join([*lines, *map(_resources, evaluation.resources)])
+    lines += [_diagnostic(found, candidate.sources) for found in evaluation.diagnostics[:MOST_DIAGNOSTICS]]
+    return "\n".join([*lines, *resources])
 
 
 def compact(evaluation: Evaluation, baseline: Baseline) -> str:
@@ -79,8 +91,12 @@ def _diagnostic(found: Diagnostic, sources: dict[str, str]) -> str:
     return f"{place}{found.severity}: {found.message}{quoted if quoted.strip() else ''}"
 
 
-def _resources(kernel: KernelResources) -> str:
+def _resources(kernel: KernelResources, view: EpisodeView, candidate: Candidate) -> str:
     parts = [f"{kernel.registers} registers", f"{kernel.shared_bytes} B shared", f"{kernel.spill_bytes} B spilled"]
+    found = occupancy(kernel, candidate.plan, view.graph, view.device.arch)
+    if found is not None:
+        share, limit = found
+        parts.append(f"occupancy {share:.0%}" + (f" (limited by {limit})" if limit else ""))
     return f"kernel {kernel.symbol}: {', '.join(parts)}"
 
 

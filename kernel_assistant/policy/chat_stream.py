@@ -48,12 +48,9 @@ class Collected:
         prompt, completion = self._usage
         return Message(
             role="assistant",
-            content="".join(self._text),
-            reasoning="".join(self._reasoning),
-            tool_calls=tuple(
-                ToolCall(id=call["id"] or f"call_{place}", name=call["name"], arguments=call["arguments"] or "{}")
-                for place, call in sorted(self._calls.items())
-            ),
+            content=_sound("".join(self._text)),
+            reasoning=_sound("".join(self._reasoning)),
+            tool_calls=tuple(_call(place, call) for place, call in sorted(self._calls.items())),
             token_ids=tuple(self._ids) or None,
             logprobs=tuple(self._logprobs) or None,
             finish_reason=self._finish,
@@ -69,6 +66,20 @@ class Collected:
             if part.function is not None:
                 call["name"] += part.function.name or ""
                 call["arguments"] += part.function.arguments or ""
+
+
+def _call(place: int, call: dict[str, str]) -> ToolCall:
+    """Never without a name: servers refuse to see such a call again."""
+    return ToolCall(
+        id=call["id"] or f"call_{place}",
+        name=_sound(call["name"]) or "unnamed",
+        arguments=_sound(call["arguments"]) or "{}",
+    )
+
+
+def _sound(text: str) -> str:
+    """Without halves of surrogate pairs, which JSON can say and UTF-8 cannot."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def _nonsense(why: str) -> PolicyError:

@@ -61,6 +61,14 @@ def test_tool_calls_come_in_pieces(client, endpoint):
     assert sent[1] == {"role": "tool", "content": "file", "tool_call_id": "id0"}
 
 
+def test_what_utf8_cannot_say_is_replaced(client, endpoint):
+    endpoint.answers.append(
+        says({"content": "a\ud800b"}, {"tool_calls": [{"index": 0, "function": {"arguments": ""}}]})
+    )
+    reply = complete(client)
+    assert (reply.content, reply.tool_calls) == ("a?b", (ToolCall(id="call_0", name="unnamed", arguments="{}"),))
+
+
 def test_token_ids_and_log_probabilities_where_there_are_any(client, endpoint):
     def answer(request: Handler) -> None:
         request.begin()

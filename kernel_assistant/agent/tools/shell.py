@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from kernel_assistant.agent.tools.base import Tool, World, shortened
-from kernel_assistant.errors import Cancelled
+from kernel_assistant.agent.tools.base import Tool, ToolError, World, shortened
+from kernel_assistant.errors import Cancelled, SandboxError
 from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.contract import Limits, SandboxSpec
 from kernel_assistant.sandbox.paths import compiler_paths, toolkit_paths
@@ -35,7 +35,7 @@ def run_shell(arguments: ShellArguments, world: World) -> str:
 def run_inside(argv: tuple[str, ...], world: World, seconds: float) -> Completed:
     """Run a command in the workspace, in the sandbox. Not while somebody measures: it would take processor time.
 
-    Raises Cancelled.
+    Raises Cancelled and ToolError.
     """
     workspace = str(world.workspace.folder)
     gpu = world.device.target == "cuda"
@@ -47,8 +47,11 @@ def run_inside(argv: tuple[str, ...], world: World, seconds: float) -> Completed
         allow_fork=True,
         limits=Limits(cpu_seconds=60, processes=64, file_bytes=64 << 20, tmp_bytes=256 << 20),
     )
-    with world.device_lock:
-        done = run(world.sandbox, spec, timeout=seconds, max_output=MAX_OUTPUT * 4, cancel=world.cancel)
+    try:
+        with world.device_lock:
+            done = run(world.sandbox, spec, timeout=seconds, max_output=MAX_OUTPUT * 4, cancel=world.cancel)
+    except SandboxError as error:
+        raise ToolError(f"the sandbox could not be set up: {error.cause}") from error
     if done.cancelled:
         raise Cancelled("cancelled while a command ran")
     return done
