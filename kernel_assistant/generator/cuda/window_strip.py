@@ -5,28 +5,23 @@ from __future__ import annotations
 
 from kernel_assistant.generator.cpu.window import neutral_text
 from kernel_assistant.generator.cuda.common import scope_loads
-from kernel_assistant.generator.cuda.strip_reach import Reach, reach_of, vectored
+from kernel_assistant.generator.cuda.strip_reach import Reach, reach_of
+from kernel_assistant.generator.cuda.strip_read import WARP, FromMemory, ThroughShared
 from kernel_assistant.generator.cuda.strip_store import Loops, Stores
 from kernel_assistant.generator.cuda.window import FULL_ENOUGH, UNROLLED, Direct
-from kernel_assistant.generator.cuda.window_shared import BYTES, STATIC_LIMIT
+from kernel_assistant.generator.cuda.window_shared import STATIC_LIMIT
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Span
-from kernel_assistant.generator.nest import Access, Nest
-from kernel_assistant.generator.render import Unit, element, joined
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.render import Unit
 from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.sizes import size_text
 from kernel_assistant.generator.windows import JOIN
 from kernel_assistant.generator.windows_plan import Part
 from kernel_assistant.records import Launch
-from kernel_assistant.records.graph import DTYPE_BYTES
 
-WARP = 32
-#: Bytes that the hardware computes on.
-WORD = 4
 #: Blocks of a row from which those in its middle have text of their own, without tests.
 WITH_MIDDLE = 4
-#: Bytes of one line of all banks of shared memory.
-BANKS = 128
 
 
 def emit_strip(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
@@ -54,10 +49,13 @@ class Strip(Direct):
         # Warps that exchange elements go on as a whole.
         self.whole = self.stage or bool(self.stores.turned)
         self.leaves = not self.whole
-        shared = self.stores.bytes + self.stage * sum(
-            self._piece(part, reach) * BYTES[part.window.ctype] * self.block // WARP
+        kind = ThroughShared if self.stage else FromMemory
+        self.readers = [
+            kind(self.unit, nest, part, reach, self._last())
             for part, reach in zip(self.plan.parts, self.reaches, strict=True)
-        )
+        ]
+        self.pieces = [reader for reader in self.readers if isinstance(reader, ThroughShared)]
+        shared = self.stores.bytes + sum(piece.bytes(self.block) for piece in self.pieces)
         if shared > STATIC_LIMIT:
             raise Unsupported(f"{shared} bytes of shared memory for a warp's piece of a row")
 
@@ -104,21 +102,18 @@ class Strip(Direct):
         self.body.write(part.steady, scope_loads(unit, self.nest), "s")
         if number == 0:
             self.stores.declare()
-        if self.stage:
-            ctype, piece = part.window.ctype, self._piece(part, reach)
-            unit.add(f"__shared__ __align__(16) {ctype} rows{number}[{piece * self.block // WARP}];")
-            unit.add(f"{ctype}* const mine{number} = rows{number} + (threadIdx.x >> 5) * {piece};")
-        low, high = reach.outside(self.strip, self._last())
-        edges = low > 0 or high < reach.vectors(self.strip)
-        middle = self.tiled and not self.stage and edges and self.threads >= WITH_MIDDLE * self.block
+            for piece in self.pieces:
+                piece.declare(self.block)
+        reader = self.readers[number]
+        middle = self.tiled and not self.stage and reader.edges and self.threads >= WITH_MIDDLE * self.block
         if middle:
-            ahead = (self.block - 1) * self.strip * reach.stride + reach.vectors(self.strip) * reach.vec
+            ahead = (self.block - 1) * self.strip * reach.stride + reader.count * reach.vec
             unit.add(f"const int low{number} = {reach.start('begin')};")
             unit.open(f"if (low{number} >= 0 && low{number} + {ahead} <= {reach.size})")
             self.walk(part, tested=False)
             unit.close()
         unit.open("else" if middle else "")
-        self.walk(part, tested=edges or self.stage)
+        self.walk(part, tested=reader.edges)
         unit.close()
 
     def _each(self, variable: str, count: int, block: bool = False) -> None:
@@ -141,11 +136,7 @@ class Strip(Direct):
                 self.loop(part, f"p{number}_{place}", span, unrolled)
         if band is not None:
             self.band(f"p{number}_{part.spans.index(band)}", band, unrolled)
-        unit.add(f"{part.window.ctype} v[{reach.held}];")
-        if self.stage:
-            self._bring(part, reach)
-        else:
-            self._read_vectors(part, reach, tested)
+        self.readers[number].write(self.body, tested)
         self._overlapping(part, reach)
         self.join(part, band)
         for _ in part.spans:
@@ -168,118 +159,6 @@ class Strip(Direct):
         self.unit.add(f"const bool in_{at} = (unsigned){at}_ < {span.source.size}u;")
         self.unit.add(f"const int {at} = in_{at} ? {at}_ : 0;")
         self.exists.append(f"in_{at}")
-
-    def _read_vectors(self, part: Part, reach: Reach, tested: bool) -> None:
-        """v: the elements that the strip's windows span, from memory."""
-        unit, vec = self.unit, reach.vec
-        count = reach.vectors(self.strip)
-        low, high = reach.outside(self.strip, self._last())
-        unit.add(f"const int start = {reach.start('i')};")
-        self._each("c", count, block=True)
-        unit.add(f"const int q = start + c * {vec};")
-        if tested:
-            sure = [*([f"c >= {low}"] if low else []), *([f"c < {high}"] if high < count else [])]
-            unit.add(f"const bool in = ({' && '.join(sure)}) || (unsigned)q < {reach.size}u;")
-        unit.add_if_used("base", f"const int base = {'in ? q : 0' if tested else 'q'};")
-        for access in vectored(self.nest, part, reach.axes):
-            unit.add(f"{element(access, 'cuda')} l_{access.name}[{vec}];")
-            unit.add(f"{_load(access, vec)}(l_{access.name}, {self._row(part, access)} + base);")
-        self._each("u", vec, block=True)
-        unit.add(f"const int j = c * {vec} + u - {reach.lead};")
-        unit.open(f"if (j >= 0 && j < {reach.held})")
-        unit.add(f"v[j] = {self._element(part, reach, '', 'in' if tested else '')};")
-        unit.close()
-        unit.close()
-        unit.close()
-
-    def _row(self, part: Part, access: Access) -> str:
-        places = [([span.source], f"p{part.number}_{place}") for place, span in enumerate(part.spans)]
-        return joined(access.name, *(self.unit.position(access, *loop) for loop in places))
-
-    def _element(self, part: Part, reach: Reach, slot: str, inside: str) -> str:
-        """The argument of the window at element u of the vector that begins at `base`."""
-        unit, wide = self.unit, {id(access) for access in vectored(self.nest, part, reach.axes)}
-        unit.add_if_used("p", "const int p = base + u;")
-        texts = {}
-        for access in dict.fromkeys(self.nest.loads.values()):
-            if id(access) in wide:
-                texts[id(access)] = f"ka_get(l_{access.name}{slot}[u])"
-                continue
-            places = [([span.source], f"p{part.number}_{place}") for place, span in enumerate(part.spans)]
-            place = joined(*(unit.position(access, *loop) for loop in [*places, (reach.axes, "p")]))
-            texts[id(access)] = unit.fetch(access, place)
-        inner = self.body.inner()
-        inner.write(part.body, texts)
-        value = inner.name(part.window.arg)
-        return f"{inside} ? {value} : {neutral_text(part)}" if inside else value
-
-    # -- through shared memory
-
-    def _quad(self, part: Part) -> int:
-        """Elements of 16 bytes of shared memory."""
-        return 16 // BYTES[part.window.ctype]
-
-    def _piece(self, part: Part, reach: Reach) -> int:
-        """Elements of shared memory for a warp's piece of a row: four banks are left out after each line of them."""
-        line, quad = BANKS // BYTES[part.window.ctype], self._quad(part)
-        count = reach.vectors(WARP * self.strip) * reach.vec
-        return -(-(count + count // line * quad + quad) // quad) * quad
-
-    def _slot(self, part: Part, j: str) -> str:
-        line, quad = BANKS // BYTES[part.window.ctype], self._quad(part)
-        return f"{j} + {j} / {line}u * {quad}u"
-
-    def _bring(self, part: Part, reach: Reach) -> None:
-        """v, where neighbouring threads bring neighbouring vectors of the warp's piece."""
-        unit, vec = self.unit, reach.vec
-        count = reach.vectors(WARP * self.strip)
-        turns = -(-count // WARP)
-        wide = vectored(self.nest, part, reach.axes)
-        unit.add(f"const int start = {reach.start('piece')};")
-        for access in wide:
-            unit.add(f"{element(access, 'cuda')} l_{access.name}[{turns}][{vec}];")
-        for phase in ("load", "store"):
-            self._each("n", turns, block=True)
-            unit.add("const unsigned c = n * 32 + lane;")
-            unit.add(f"const int q = start + (int)c * {vec};")
-            unit.add(f"const bool in = (unsigned)q < {reach.size}u;")
-            unit.add_if_used("base", "const int base = in ? q : 0;")
-            if phase == "load":
-                for access in wide:
-                    unit.add(f"{_load(access, vec)}(l_{access.name}[n], {self._row(part, access)} + base);")
-            else:
-                self._put(part, reach, count)
-            unit.close()
-        unit.add("__syncwarp();")
-        self._take(part, reach)
-        unit.add("__syncwarp();")
-
-    def _put(self, part: Part, reach: Reach, count: int) -> None:
-        unit, vec, quad = self.unit, reach.vec, min(reach.vec, self._quad(part))
-        unit.add(f"{part.window.ctype} y[{vec // quad}][{quad}];")
-        self._each("u", vec, block=True)
-        unit.add(f"y[u / {quad}][u % {quad}] = {self._element(part, reach, '[n]', 'in')};")
-        unit.close()
-        self._each("u", vec // quad, block=True)
-        unit.add(f"const unsigned j = c * {vec} + u * {quad};")
-        unit.add(f"if (c < {count}) ka_store<{quad}, 0>(mine{part.number} + ({self._slot(part, 'j')}), y[u]);")
-        unit.close()
-
-    def _take(self, part: Part, reach: Reach) -> None:
-        unit, step, quad = self.unit, self.strip * reach.stride, self._quad(part)
-        if step % quad:
-            quad = 1
-        self._each("c", -(-(reach.lead + reach.held) // quad), block=True)
-        unit.add(f"const unsigned from = lane * {step} + c * {quad};")
-        unit.add(f"{part.window.ctype} y[{quad}];")
-        unit.add(f"ka_load<{quad}, 0>(y, mine{part.number} + ({self._slot(part, 'from')}));")
-        self._each("u", quad, block=True)
-        unit.add(f"const int j = c * {quad} + u - {reach.lead};")
-        unit.add(f"if (j >= 0 && j < {reach.held}) v[j] = y[u];")
-        unit.close()
-        unit.close()
-
-    # -- what windows share
 
     def _overlapping(self, part: Part, reach: Reach) -> None:
         """x[strip]: the windows along the row, from pairs, fours, eights, … of v that lie `dilation` apart."""
@@ -340,9 +219,3 @@ class Strip(Direct):
         self.stores.close(loops)
         if self.row is not None:
             unit.close()
-
-
-def _load(access: Access, vec: int) -> str:
-    """What brings a vector. Of wide elements those that nobody needs are left out; the compiler takes vectors of halves
-    apart into words."""
-    return f"ka_load_whole<{vec}>" if DTYPE_BYTES[access.dtype] < WORD else f"ka_load<{vec}, 0>"
