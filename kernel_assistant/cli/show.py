@@ -14,7 +14,7 @@ from kernel_assistant.cli.remote import fetched_from, host_options
 from kernel_assistant.cli.report import report
 from kernel_assistant.cli.text import milliseconds, styled, table, times
 from kernel_assistant.errors import EXIT_OK
-from kernel_assistant.records import Candidate, Evaluation, Step, to_builtins
+from kernel_assistant.records import Candidate, Evaluation, Step, encode, to_builtins
 from kernel_assistant.store import JobRow, Store
 
 _MOST_ROWS = 20
@@ -26,7 +26,8 @@ _MOST_ROWS = 20
 @json_option
 @click.option("--all", "everything", is_flag=True, help="All evaluations, not the best twenty.")
 @click.option("--source", is_flag=True, help="The sources of the best candidate too.")
-def show_command(job: str, as_json: bool, everything: bool, source: bool, **flags: object) -> int:
+@click.option("--transcript", is_flag=True, help="What was said with models instead, one JSON object a conversation.")
+def show_command(job: str, as_json: bool, everything: bool, source: bool, transcript: bool, **flags: object) -> int:
     """Report of JOB (a number or `last`): numbers, evaluations, kernels and graph."""
     settings = settings_for(None, flags)
     if settings.host:
@@ -35,6 +36,9 @@ def show_command(job: str, as_json: bool, everything: bool, source: bool, **flag
             return _show(found.row, found.steps, where, as_json=as_json, everything=everything, source=source)
     store = Store(settings.state_dir)
     row = store.job(job)
+    if transcript:
+        print("\n".join(encode(said).decode() for said in store.transcripts.of(row.id)))
+        return EXIT_OK
     return _show(row, store.steps(row.id), {}, as_json=as_json, everything=everything, source=source)
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from kernel_assistant.config import resolve
 from kernel_assistant.events import JobFinished
-from kernel_assistant.records import JobOutcome
+from kernel_assistant.records import JobOutcome, decode
+from kernel_assistant.records.transcript import Transcript
 from kernel_assistant.session.client import Client
-from kernel_assistant.store import Store
 from tests.agent.models import EVALUATE, FINISH, write
 from tests.policy.endpoint import Handler, calling, chunk, served
 
@@ -71,9 +71,8 @@ def test_a_model_behind_an_endpoint_writes_the_kernel(run):
     assert result["outcome"] in ("improved", "no_measurable_gain")
     assert (result["evaluations"], result["stop_reason"]) == (1, "finished")
     assert result["best"]["policy"] == "model"
-    store = Store(resolve()[0].state_dir)
-    (transcript,) = store.transcripts.of(result["artifacts"]["job"])
-    store.close()
+    (line,) = run("show", result["artifacts"]["job"], "--transcript").stdout.splitlines()
+    transcript = decode(line, Transcript)
     assert (transcript.ending, len(transcript.replies)) == ("finished", 2)
     assert "torch.relu(x) * 2" in transcript.messages[1].content
 
