@@ -49,10 +49,12 @@ def compile_cuda(text: str, folder: Path, archs: Iterable[str]) -> dict[str, Pat
 class Bound:
     """A program at some sizes: fresh inputs on `device`, outputs and scratch full of NaN. `run()` launches it."""
 
-    def __init__(self, program: Program, dims: Dims, module: Any, device: str, seed: int = 0) -> None:
+    def __init__(
+        self, program: Program, dims: Dims, module: Any, device: str, seed: int = 0, bind: Any = executor.bind
+    ) -> None:
         self.program, self.dims = program, dims
         plan = to_builtins(program.plan)
-        bound = executor.bind(plan, dims, module)
+        bound = bind(plan, dims, module)
         random = torch.Generator(device).manual_seed(seed)
         self.tensors = {}
         for spec in plan["inputs"]:

@@ -1,0 +1,71 @@
+"""CUDA programs run by a CPU: the headers as they are, but for their assembly, below `emulator/emulator.h`."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.environment.headers import shipped
+from kernel_assistant.targets import cpu
+from kernel_assistant.worker.runner import plan as plans
+from tests.skills.harness import unit_text
+from tests.skills.program import Program
+
+HERE = Path(__file__).with_name("emulator")
+_ASSEMBLY = re.compile(r"\basm(?: volatile)?\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\);")
+#: Functions whose assembly is what they compute. All other assembly is left out: what needs it gives wrong values here.
+_INSTEAD = {
+    "KA_FN float ka_max(float a, float b) {": "return a != a ? a : b != b ? b : a > b ? a : b;",
+    "KA_FN float ka_min(float a, float b) {": "return a != a ? a : b != b ? b : a < b ? a : b;",
+    "KA_FN float ka_reciprocal(float x) {": "return 1.0f / x;",
+}
+
+
+def compile_emulated(programs: Iterable[Program], folder: Path) -> ctypes.CDLL:
+    """All programs as one shared object."""
+    (folder / "ka").mkdir()
+    for name, text in shipped().items():
+        (folder / name).write_text(_ASSEMBLY.sub("", text), encoding="utf-8")
+    base = (folder / "ka_cuda.cuh").read_text(encoding="utf-8")
+    for head, body in _INSTEAD.items():
+        assert base.count(head) == 1, head
+        base = base.replace(head, f"{head} {body}")
+    (folder / "ka_cuda.cuh").write_text(base, encoding="utf-8")
+    products = (folder / "ka" / "mma.cuh").read_text(encoding="utf-8")
+    place = "extern __shared__ __align__(16) unsigned char ka_stages[];"
+    assert products.count(place) == 1
+    (folder / "ka" / "mma.cuh").write_text(products.replace(place, "unsigned char* ka_stages = emulator::dynamic;"))
+    (folder / "ka" / "ptx.cuh").write_text((HERE / "ptx.cuh").read_text(encoding="utf-8"), encoding="utf-8")
+    for name in ("cuda_bf16.h", "cuda_fp16.h"):
+        (folder / name).write_text("")
+    text = re.sub(r"const __grid_constant__ (\w+) a\b", r"const \1& a", unit_text(programs))
+    (folder / "unit.cpp").write_text(f'#include "emulator.h"\n{text}', encoding="utf-8")
+    flags = ("-O1", "-std=c++17", "-shared", "-fPIC", "-w", "-ffp-contract=fast", f"-I{folder}", f"-I{HERE}")
+    argv = [cpu.compiler(), *flags, "unit.cpp", "-o", "unit.so"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return ctypes.CDLL(str(folder / "unit.so"))
+
+
+class Emulated:
+    """Stands where the executor's bound plan does: `names`, and `freeze(pointers)` → a call."""
+
+    def __init__(self, plan: dict[str, Any], dims: dict[str, int], library: ctypes.CDLL) -> None:
+        self.names = [spec["name"] for spec in plans.buffers(plan)]
+        self._launches = [one for one in plans.bind_launches(plan, dims) if isinstance(one, plans.BoundLaunch)]
+        self._library = library
+
+    def freeze(self, pointers: Sequence[int]) -> Callable[[int], None]:
+        def run(stream: int) -> None:
+            for launch in self._launches:
+                words = (ctypes.c_uint64 * len(launch.words))(*launch.words)
+                for position, index in launch.slots:
+                    words[position] = pointers[index]
+                kernel = ctypes.cast(getattr(self._library, launch.symbol), ctypes.c_void_p)
+                self._library.emulate(kernel, words, *launch.grid, launch.block[0], launch.shared)
+
+        return run

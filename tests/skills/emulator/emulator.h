@@ -1,0 +1,135 @@
+// A block of CUDA threads on one thread of a CPU, for tests where there is no GPU. Threads are coroutines that change at
+// barriers and shuffles, and blocks run one after another. It has no memory model: it does not see races.
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __shared__ static
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __CUDA_BF16_TYPES_EXIST__
+#define __CUDA_FP16_TYPES_EXIST__
+
+struct uint2 { unsigned x, y; };
+struct uint4 { unsigned x, y, z, w; };
+struct Place { unsigned x, y, z; };
+static Place threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulator {
+constexpr int most = 1024;
+static ucontext_t scheduler, thread[most];
+static char* stack[most];
+static bool ended[most];
+static char slot[most][64];
+static int current, alive, arrived, arrived_in_warp[most / 32];
+static long round, round_of_warp[most / 32];
+static unsigned char* dynamic;
+static void (*kernel)(const void*);
+static const void* arguments;
+
+static void yield() {
+  const int self = current;
+  swapcontext(&thread[self], &scheduler);
+  current = self;
+  threadIdx = {(unsigned)self, 0, 0};
+}
+static void block_barrier() {
+  const long mine = round;
+  if (++arrived == alive) arrived = 0, ++round;
+  else while (round == mine) yield();
+}
+static void warp_barrier() {
+  const int warp = current / 32;
+  const long mine = round_of_warp[warp];
+  if (++arrived_in_warp[warp] == 32) arrived_in_warp[warp] = 0, ++round_of_warp[warp];
+  else while (round_of_warp[warp] == mine) yield();
+}
+template <class T> T exchange(T x, int lane) {
+  static_assert(sizeof(T) <= sizeof(slot[0]), "values of at most a slot");
+  T found;
+  memcpy(slot[current], &x, sizeof(T));
+  warp_barrier();
+  memcpy(&found, slot[current / 32 * 32 + lane], sizeof(T));
+  warp_barrier();
+  return found;
+}
+static void enter() {
+  kernel(arguments);
+  ended[current] = true;
+  if (--alive && arrived == alive) arrived = 0, ++round;  // those who wait do not wait for this one
+  swapcontext(&thread[current], &scheduler);
+}
+static void run_block(unsigned threads) {
+  alive = threads, arrived = 0;
+  memset(arrived_in_warp, 0, sizeof(arrived_in_warp));
+  for (unsigned t = 0; t < threads; ++t) {
+    if (!stack[t]) stack[t] = (char*)malloc(256 << 10);
+    getcontext(&thread[t]);
+    thread[t].uc_stack.ss_sp = stack[t], thread[t].uc_stack.ss_size = 256 << 10, thread[t].uc_link = 0;
+    makecontext(&thread[t], enter, 0);
+    ended[t] = false;
+  }
+  while (alive)
+    for (unsigned t = 0; t < threads; ++t) {
+      if (ended[t]) continue;
+      current = t, threadIdx = {t, 0, 0};
+      swapcontext(&scheduler, &thread[t]);
+    }
+}
+}  // namespace emulator
+
+extern "C" void emulate(void (*kernel)(const void*), const void* arguments, unsigned gx, unsigned gy, unsigned gz,
+                        unsigned threads, unsigned shared) {
+  emulator::kernel = kernel, emulator::arguments = arguments;
+  emulator::dynamic = (unsigned char*)aligned_alloc(128, shared / 128 * 128 + 128);
+  gridDim = {gx, gy, gz}, blockDim = {threads, 1, 1};
+  for (unsigned z = 0; z < gz; ++z)
+    for (unsigned y = 0; y < gy; ++y)
+      for (unsigned x = 0; x < gx; ++x) blockIdx = {x, y, z}, emulator::run_block(threads);
+  free(emulator::dynamic);
+}
+
+#define __syncthreads() emulator::block_barrier()
+#define __syncthreads_or(x) (x)
+#define __nanosleep(x)
+template <class T> T __shfl_xor_sync(unsigned, T x, int mask) { return emulator::exchange(x, emulator::current % 32 ^ mask); }
+template <class T> T __shfl_sync(unsigned, T x, int lane) { return emulator::exchange(x, lane % 32); }
+template <class T> T __shfl_up_sync(unsigned, T x, int by) {
+  const int lane = emulator::current % 32;
+  return emulator::exchange(x, lane >= by ? lane - by : lane);
+}
+template <class T> T __ldcs(const T* p) { return *p; }
+template <class T> void __stcs(T* p, T x) { *p = x; }
+template <class T, class S> T same_bits(S x) { T y; memcpy(&y, &x, sizeof(T)); return y; }
+inline float __int_as_float(int x) { return same_bits<float>(x); }
+inline int __float_as_int(float x) { return same_bits<int>(x); }
+inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
+inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+
+struct __nv_bfloat16 {
+  uint16_t bits;
+  __nv_bfloat16() = default;
+  explicit __nv_bfloat16(float x) {
+    const uint32_t all = __float_as_uint(x);
+    bits = (uint16_t)((all + 0x7fffu + (all >> 16 & 1u)) >> 16);
+  }
+};
+inline float __bfloat162float(__nv_bfloat16 x) { return __uint_as_float((uint32_t)x.bits << 16); }
+inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }
+struct __half {
+  _Float16 value;
+  __half() = default;
+  explicit __half(float x) : value((_Float16)x) {}
+};
+inline float __half2float(__half x) { return (float)x.value; }
+inline __half __float2half_rn(float x) { return __half(x); }
