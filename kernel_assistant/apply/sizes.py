@@ -1,7 +1,7 @@
 """Kernels of one class for instances of several sizes: each in a folder of its own inside the folder of the class.
 
 The first lies in `CLASS/`, further ones in `CLASS/size_…/`. A result replaces the one that was verified for the same
-parameters and attributes, and stands beside those for others.
+parameters and attributes, called with tensors that lie in memory alike, and stands beside those for others.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def size_folder(result: Result, package: Path) -> str:
     first = _guard(folder)
     if first is None or first["fingerprint"] != fingerprint(result.task.content, result.task.class_name):
         return ""
-    wanted = _identity(
-        [to_builtins(value) for value in result.graph.inputs if value.kind != "input"], result.facts["attributes"]
-    )
-    known = _identity([value for value in first["inputs"] if value["kind"] != "input"], first["attributes"])
+    held = [to_builtins(value) for value in result.graph.inputs if value.kind != "input"]
+    wanted = _identity(held, result.facts["inputs"], result.facts["attributes"])
+    users = [value["spec"] for value in first["inputs"] if value["kind"] == "input"]
+    known = _identity([value for value in first["inputs"] if value["kind"] != "input"], users, first["attributes"])
     return "" if wanted == known else SIZE + wanted
 
 
@@ -59,6 +59,8 @@ def _guard(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def _identity(held: list[dict[str, Any]], attributes: dict[str, Any]) -> str:
+def _identity(held: list[dict[str, Any]], users: list[dict[str, Any]], attributes: dict[str, Any]) -> str:
+    """Parameters by name, dtype and shape; the user's tensors by dtype, rank and strides."""
     tensors = sorted((value["path"], value["spec"]["dtype"], value["spec"]["shape"]) for value in held)
-    return hashlib.sha256(json.dumps([tensors, attributes], sort_keys=True).encode()).hexdigest()[:8]
+    called = [(spec["dtype"], len(spec["shape"]), spec["strides"]) for spec in users]
+    return hashlib.sha256(json.dumps([tensors, called, attributes], sort_keys=True).encode()).hexdigest()[:8]

@@ -92,7 +92,10 @@ class Sample(Record, frozen=True, kw_only=True):
 
 
 class ScannedConfiguration(Record, frozen=True, kw_only=True):
-    """Instances of a class with parameters and plain attributes of their own; `seconds` are inclusive."""
+    """Instances of a class with parameters and plain attributes of their own, called in one way.
+
+    Ways differ in structure, dtypes, ranks and order in memory. `seconds` are inclusive, of the calls that were kept.
+    """
 
     seconds: float
     folder: str

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kernel_assistant.records.scan import (
     RecordedClass,
     RecordedConfiguration,
+    RecordedSignature,
     Recording,
     Sample,
     ScannedClass,
@@ -46,9 +47,10 @@ def _row(cls: RecordedClass, wall: float, ceiling: Ceiling) -> ScannedClass:
     served = max(0.0, 1.0 - sum(cls.unserved_seconds.values()) / share) if share else 0.0
     saved = served * (share - floor)
     best = _configuration(cls)
-    samples, training = _samples(best) if best is not None else ((), False)
-    problem = _problem(cls, best, samples)
-    others = sorted((one for one in cls.configurations if one is not best), key=lambda one: -one.seconds)
+    kinds = _kinds(best) if best is not None else []
+    problem = _problem(cls, best, kinds[0].samples if kinds else ())
+    others = [kind for one in cls.configurations if one is not best and one.kept for kind in _kinds(one)]
+    first = None if problem else kinds[0]
     return ScannedClass(
         name=cls.name,
         qualname=cls.qualname,
@@ -65,21 +67,11 @@ def _row(cls: RecordedClass, wall: float, ceiling: Ceiling) -> ScannedClass:
         saved_seconds=saved,
         speedup_at_floor=amdahl(wall, saved),
         speedup_at_double=amdahl(wall, min(saved, served * share / 2)),
-        folder=best.folder if best is not None and not problem else "",
-        training=training,
-        samples=samples if not problem else (),
+        folder=first.folder if first else "",
+        training=first.training if first else False,
+        samples=first.samples if first else (),
         problem=problem,
-        more=() if problem else tuple(filter(None, map(_other, others))),
-    )
-
-
-def _other(configuration: RecordedConfiguration) -> ScannedConfiguration | None:
-    """None where its instances or their inputs were not kept."""
-    samples, training = _samples(configuration)
-    if not configuration.kept or not samples:
-        return None
-    return ScannedConfiguration(
-        seconds=configuration.seconds, folder=configuration.folder, training=training, samples=samples
+        more=tuple(sorted(kinds[1:] + others, key=lambda one: -one.seconds)) if first else (),
     )
 
 
@@ -104,18 +96,22 @@ def _configuration(cls: RecordedClass) -> RecordedConfiguration | None:
     return max(kept or cls.configurations, key=lambda one: one.seconds, default=None)
 
 
-def _samples(configuration: RecordedConfiguration) -> tuple[tuple[Sample, ...], bool]:
-    """The kept calls of the kind that took most time, longest first, and the mode they ran in."""
-    kept = [one for one in configuration.signatures if one.sample >= 0]
-    kinds: dict[str, float] = {}
-    for one in kept:
-        kinds[one.kind] = kinds.get(one.kind, 0.0) + one.seconds
-    if not kinds:
-        return (), False
-    kind = max(kinds, key=lambda name: kinds[name])
-    chosen = sorted((one for one in kept if one.kind == kind), key=lambda one: -one.seconds)
-    samples = tuple(Sample(number=one.sample, text=one.text, exact=one.exact) for one in chosen)
-    return samples, chosen[0].training
+def _kinds(configuration: RecordedConfiguration) -> list[ScannedConfiguration]:
+    """The kept calls by kind, the kind and in it the call that took most time first."""
+    kinds: dict[str, list[RecordedSignature]] = {}
+    for one in sorted(configuration.signatures, key=lambda one: -one.seconds):
+        if one.sample >= 0:
+            kinds.setdefault(one.kind, []).append(one)
+    found = [
+        ScannedConfiguration(
+            seconds=sum(one.seconds for one in calls),
+            folder=configuration.folder,
+            training=calls[0].training,
+            samples=tuple(Sample(number=one.sample, text=one.text, exact=one.exact) for one in calls),
+        )
+        for calls in kinds.values()
+    ]
+    return sorted(found, key=lambda one: -one.seconds)
 
 
 def _problem(cls: RecordedClass, configuration: RecordedConfiguration | None, samples: tuple[Sample, ...]) -> str:
