@@ -23,7 +23,12 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
     },
     "cuda": {
         "pointwise": {"hint": _NT, "unroll": (1, 2, 4), "block": (128, 256, 512, 1024), "vec": (1, 2, 4, 8)},
-        "pointwise/transpose": {"tile": (16, 32, 64), "block": (128, 256, 512)},
+        "pointwise/transpose": {
+            "tile": (16, 32, 64),
+            "block": (128, 256, 512),
+            "vec": (1, 2, 4, 8),
+            "put": (1, 2, 4, 8),
+        },
         "rows/warp": {"block": (64, 128, 256, 512), "vec": (1, 2, 4, 8), "hint": _NT},
         "rows/reg": {"block": _BLOCKS, "cluster": (1, 2, 4, 8, 16), "hint": _NT, "vec": (1, 2, 4, 8)},
         "rows/shared": {
@@ -50,6 +55,7 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
             "unroll": (1, 2, 4, 8),
         },
         "rows/team": {
+            "items": (0, 2, 4, 8, 16),
             "parts": (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256),
             "block": _BLOCKS,
             "stage": _NT,

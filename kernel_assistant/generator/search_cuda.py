@@ -54,7 +54,11 @@ def _strips(shape: Shape) -> list[Schedule]:
 def _pointwise(shape: Shape) -> list[Schedule]:
     make_one = [(256, 1, 0), (256, 2, 0), (256, 1, 1), (512, 1, 0), (256, 2, 1), (256, 4, 0), (128, 2, 0), (1024, 1, 0)]
     # Where no load runs across the stores, the transposing form does not fit and is left out.
-    across = [make("cuda", "pointwise/transpose", tile=tile) for tile in (32, 64)]
+    # The widest vectors that fit on each side, for the loads first.
+    widths = [(8, 8), (8, 1), (1, 8), (4, 4), (4, 2), (4, 1), (1, 4), (2, 2), (1, 1)]
+    across = [
+        make("cuda", "pointwise/transpose", tile=tile, vec=vec, put=put) for vec, put in widths for tile in (64, 32)
+    ]
     return [*across, *(make("cuda", "pointwise", block=b, unroll=u, hint=h, vec=shape.vec) for b, u, h in make_one)]
 
 

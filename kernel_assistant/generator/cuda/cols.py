@@ -121,7 +121,7 @@ class Columns:
         if self.items:
             unit.add("#pragma unroll")
             unit.open(f"for (int n = 0; n < {self.items}; ++n)")
-            unit.add(f"const int64_t r = n * {self.ty} + ty;")
+            unit.add_if_used("r", f"const int64_t r = n * {self.ty} + ty;")
             if not self.whole:
                 unit.open("if (r < R)")
             self._vector(body, part, "", loading=True)

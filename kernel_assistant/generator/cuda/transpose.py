@@ -1,22 +1,32 @@
 """Elementwise nests whose loads run across the stores: square tiles go through shared memory, so that both sides
-touch whole lines."""
+touch whole lines, in vectors where rows consist of them."""
 
 from __future__ import annotations
 
-from kernel_assistant.generator.crossing import crossing
+from kernel_assistant.generator.crossing import Crossing, crossing
 from kernel_assistant.generator.cuda.common import pointers
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.expr import Axis
+from kernel_assistant.generator.nest import Access, Nest
 from kernel_assistant.generator.render import Body, Unit, element, joined
 from kernel_assistant.generator.schedule import Schedule
-from kernel_assistant.generator.sizes import size_text
+from kernel_assistant.generator.sizes import multiple_of, size_text
 from kernel_assistant.records import Launch
+from kernel_assistant.records.graph import DTYPE_BYTES
+
+#: Bytes of one vector access.
+WIDEST = 16
 
 
 def emit_transpose(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     found, tile, block = crossing(nest), schedule["tile"], schedule["block"]
-    if tile not in (16, 32, 64) or block % tile:
-        raise Unsupported(f"tiles of {tile} for blocks of {block}")
+    vec, put = schedule["vec"], schedule["put"]
+    for width in (vec, put):
+        if tile not in (16, 32, 64) or width not in (1, 2, 4, 8) or block % (tile // width):
+            raise Unsupported(f"tiles of {tile} in vectors of {width} for blocks of {block}")
+        if tile * tile // width < block:
+            raise Unsupported(f"blocks of {block} for {tile * tile // width} vectors")
+    _check_vectors(nest, found, vec, put)
     unit = Unit(nest.prefix + "transpose", "cuda")
     rest = [axis for axis in nest.outer if axis is not found.axis]
     sizes = unit.size(nest.size(nest.inner)), unit.size(found.axis.size)
@@ -24,40 +34,99 @@ def emit_transpose(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     unit.add(f"const int64_t across = (N + {tile - 1}) / {tile}, along = (C + {tile - 1}) / {tile};")
     unit.add_if_used("o", "const int64_t o = blockIdx.x / (across * along);")
     unit.add(f"const int64_t i0 = blockIdx.x % across * {tile}, c0 = blockIdx.x / across % along * {tile};")
-    unit.add(f"const int tx = threadIdx.x % {tile}, ty = threadIdx.x / {tile};")
     pointers(unit, nest, rest, "o")
+    loops = [([found.axis], "c"), (nest.inner, "i")]
     for access in found.loads:
         unit.add(f"__shared__ {element(access, 'cuda')} t_{access.name}[{tile}][{tile + 1}];")
-    loops = [([found.axis], "c"), (nest.inner, "i")]
-    _open(unit, tile, block, "i0 + y", "c0 + tx")
-    for access in found.loads:
-        place = joined(*(unit.position(access, *loop) for loop in loops))
-        unit.add(f"t_{access.name}[y][tx] = {access.name}[{place}];")
-    _close(unit)
+    unit.open("")
+    _bring(unit, found, loops, tile, block, vec)
+    unit.close()
     unit.add("__syncthreads();")
-    _open(unit, tile, block, "i0 + tx", "c0 + y")
-    held = {id(access) for access in found.loads}
-    texts = {}
-    for access in dict.fromkeys(nest.loads.values()):
-        place = joined(*(unit.position(access, *loop) for loop in loops))
-        here = f"ka_get(t_{access.name}[tx][y])"
-        texts[id(access)] = here if id(access) in held else unit.fetch(access, place)
-    body = Body(unit, nest)
-    body.write(nest.program.exprs, texts)
-    for access, output in nest.stores:
-        place = joined(*(unit.position(access, *loop) for loop in loops))
-        unit.add(f"ka_put({access.name}[{place}], {body.name(output.expr)});")
-    _close(unit)
+    _finish(unit, nest, found, loops, tile, block, put)
     unit.finish(bounds=f"__launch_bounds__({block}) ")
     tiles = [f"cdiv({size_text(size)}, {tile})" for size in (nest.size(nest.inner), found.axis.size)]
     grid = f"{tiles[0]} * {tiles[1]} * ({size_text(nest.size(rest))})"
     return unit, unit.launch((grid, "1", "1"), block)
 
 
-def _open(unit: Unit, tile: int, block: int, i: str, c: str) -> None:
+def _check_vectors(nest: Nest, found: Crossing, vec: int, put: int) -> None:
+    """Loads and stores consist of whole vectors, which begin where a vector may."""
+    outer = [axis for axis in nest.outer if axis is not found.axis]
+    sides = [(access, [*outer, *nest.inner], found.axis.size, vec) for access in found.loads]
+    sides += [(access, [*outer, found.axis], nest.size(nest.inner), put) for access, _ in nest.stores]
+    for access, others, size, width in sides:
+        if width == 1:
+            continue
+        if width * DTYPE_BYTES[access.dtype] > WIDEST:
+            raise Unsupported(f"vectors of {width} elements of {access.dtype}")
+        if not multiple_of(size, width) or not access.aligned(others, width):
+            raise Unsupported(f"rows of {access.name} that are not whole vectors of {width} elements")
+
+
+Loops = list[tuple[list[Axis], str]]
+
+
+def _place(unit: Unit, access: Access, loops: Loops) -> str:
+    return joined(*(unit.position(access, *loop) for loop in loops))
+
+
+def _bring(unit: Unit, found: Crossing, loops: Loops, tile: int, block: int, vec: int) -> None:
+    """All loads of a thread first, so that they are in flight together; then they go to shared memory."""
+    rows = _threads(unit, tile, block, vec)
+    turns = tile // rows
+    for access in found.loads:
+        unit.add(f"{element(access, 'cuda')} v_{access.name}[{turns}][{vec}];")
+    _open(unit, turns, f"i0 + ty + u * {rows}", "c0 + tx")
+    for access in found.loads:
+        unit.add(f"ka_load<{vec}, 0>(v_{access.name}[u], {access.name} + {_place(unit, access, loops)});")
+    _close(unit)
+    unit.add("#pragma unroll")
+    unit.open(f"for (int u = 0; u < {turns}; ++u)")
+    unit.add("#pragma unroll")
+    unit.open(f"for (int k = 0; k < {vec}; ++k)")
+    for access in found.loads:
+        unit.add(f"t_{access.name}[ty + u * {rows}][tx + k] = v_{access.name}[u][k];")
+    _close(unit)
+
+
+def _finish(unit: Unit, nest: Nest, found: Crossing, loops: Loops, tile: int, block: int, vec: int) -> None:
+    """The expressions, element by element; results are stored a vector at a time."""
+    rows = _threads(unit, tile, block, vec)
+    _open(unit, tile // rows, "i0 + tx", f"c0 + ty + u * {rows}")
+    for access, _ in nest.stores:
+        unit.add(f"{element(access, 'cuda')} w_{access.name}[{vec}];")
+    unit.add("const int64_t first = i;")
+    unit.add("#pragma unroll")
+    unit.open(f"for (int k = 0; k < {vec}; ++k)")
+    unit.add_if_used("i", "const int64_t i = first + k;")
+    held = {id(access) for access in found.loads}
+    texts = {
+        id(access): f"ka_get(t_{access.name}[tx + k][ty + u * {rows}])"
+        if id(access) in held
+        else unit.fetch(access, _place(unit, access, loops))
+        for access in dict.fromkeys(nest.loads.values())
+    }
+    body = Body(unit, nest)
+    body.write(nest.program.exprs, texts)
+    for access, output in nest.stores:
+        unit.add(f"ka_put(w_{access.name}[k], {body.name(output.expr)});")
+    unit.close()
+    for access, _ in nest.stores:
+        unit.add(f"ka_store<{vec}, 0>({access.name} + {_place(unit, access, loops)}, w_{access.name});")
+    _close(unit)
+
+
+def _threads(unit: Unit, tile: int, block: int, vec: int) -> int:
+    """Where a thread stands: `tx` is its first element in a row of the tile, `ty` its row. Rows of the whole block."""
+    line = tile // vec
+    unit.add(f"const int tx = threadIdx.x % {line}{f' * {vec}' if vec > 1 else ''}, ty = threadIdx.x / {line};")
+    return block // line
+
+
+def _open(unit: Unit, turns: int, i: str, c: str) -> None:
     """Begin the loop over the rows of a tile that this thread has."""
     unit.add("#pragma unroll")
-    unit.open(f"for (int y = ty; y < {tile}; y += {block // tile})")
+    unit.open(f"for (int u = 0; u < {turns}; ++u)")
     unit.add(f"const int64_t i = {i}, c = {c};")
     unit.open("if (i < N && c < C)")
 
