@@ -10,14 +10,13 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from ctypes import c_uint64, c_void_p
 from typing import Any, Protocol
 
 from . import plan as plans
 from .cuda_driver import Driver
+from .launching import Entry, Frame, Prepared, Words, kernel_entry
 from .libraries import Chosen, Libraries
 
-Call = Callable[[ctypes.Array[c_uint64], int], None]
 #: Name of the buffer that library launches share, behind those of the plan.
 WORKSPACE = "(workspace)"
 #: Which launches of a plan.
@@ -33,17 +32,16 @@ class CpuModule:
         provide_openmp()
         self._library = ctypes.CDLL(path)
 
-    def prepare(self, launch: plans.BoundLaunch) -> Call:
+    def prepare(self, launch: plans.BoundLaunch) -> Prepared:
         try:
             function = getattr(self._library, launch.symbol)
         except AttributeError as error:
             raise plans.PlanError(f"the binary has no symbol {launch.symbol}") from error
-        function.argtypes, function.restype = [c_void_p], None
+        function.restype = None
+        return Prepared(launch.words, launch.slots, lambda words, stream: (function, (ctypes.byref(words),)))
 
-        def call(words: ctypes.Array[c_uint64], stream: int) -> None:
-            function(ctypes.addressof(words))
-
-        return call
+    def fail(self, status: int) -> None:
+        raise plans.PlanError(f"a launcher returned {status}")
 
     def choose(self, launch: plans.BoundLibraryCall) -> Chosen:
         raise plans.PlanError(f"{launch.library} is for CUDA")
@@ -62,24 +60,23 @@ class CudaModule:
         """The algorithm of a library launch. Raises LibraryError or CudaError."""
         return self._libraries.bind(launch)
 
-    def prepare(self, launch: plans.BoundLaunch) -> Call:
+    def prepare(self, launch: plans.BoundLaunch) -> Prepared:
         function = self.driver.function(self._module, launch.symbol)
         if launch.shared:
             # Beyond 48 KiB, of which the kernel's own static shared memory takes a part.
             self.driver.allow_shared(function, launch.shared)
         self.driver.allow_large_clusters(function)
         geometry = (*launch.grid, *launch.block, launch.shared)
-        run, fail = self.driver.lib.cuLaunchKernel, self.driver.fail
-        if 0 in launch.grid:
-            return lambda words, stream: None
+        call = self.driver.lib.cuLaunchKernelEx
 
-        def call(words: ctypes.Array[c_uint64], stream: int) -> None:
-            parameters = (c_void_p * 1)(ctypes.addressof(words))
-            code = run(function, *geometry, stream, parameters, None)
-            if code:
-                fail("cuLaunchKernel", code)
+        def enter(words: Words, stream: int) -> Entry | None:
+            return None if 0 in launch.grid else kernel_entry(call, function, geometry, words, stream)
 
-        return call
+        return Prepared(launch.words, launch.slots, enter)
+
+    def fail(self, status: int) -> None:
+        """Raises CudaError for the status of a launch."""
+        self.driver.fail("cuLaunchKernelEx", status)
 
     def close(self) -> None:
         self.driver.unload_module(self._module)
@@ -91,8 +88,6 @@ class Residual(Protocol):
     def run(self, tensors: list[Any], pointers: Any) -> None: ...
 
 
-#: Of one launch: the call, the type of its argument struct, the integers in it, and which words are which pointers.
-Prepared = tuple[Call, type[ctypes.Array[c_uint64]], list[int], list[tuple[int, int]]]
 _KINDS: dict[type, str] = {
     plans.BoundLaunch: KERNELS,
     plans.BoundLibraryCall: LIBRARIES,
@@ -126,14 +121,19 @@ class BoundPlan:
         self.scratch_bytes |= {self.names[index]: 0 for index in self.given}
         self.workspace_bytes = 0
         self.algorithms: dict[str, str] = {}
-        self._steps = [self._prepared(launch, module) for launch in bound]
+        steps = [self._prepared(launch, module) for launch in bound]
+        self._launches = [step for step in steps if isinstance(step, Prepared)]
+        self._calls = [step for step in steps if not isinstance(step, Prepared)]
         self._kinds = [_KINDS[type(launch)] for launch in bound]
+        self._fail = module.fail
+        # Taken and given back by one caller at a time; `pop` and `append` are atomic.
+        self._frames: list[Frame] = []
         if LIBRARIES in self._kinds:
             self.names.append(WORKSPACE)
 
     def _prepared(self, launch: plans.Bound, module: CpuModule | CudaModule) -> Prepared | Residual:
         if isinstance(launch, plans.BoundLaunch):
-            return module.prepare(launch), c_uint64 * max(len(launch.words), 1), launch.words, launch.slots
+            return module.prepare(launch)
         if isinstance(launch, plans.BoundResidualCall):
             from .pytorch.residual import ResidualCall
 
@@ -143,55 +143,63 @@ class BoundPlan:
         self.algorithms[launch.symbol] = chosen.name
         count = len(launch.fields)
         slots = [*launch.slots, (count, len(self.names))]
-        return chosen.run, c_uint64 * (count + 1), [0] * (count + 1), slots
+        return Prepared([0] * (count + 1), slots, lambda words, stream: (chosen.run, (words, stream)))
 
     def run(self, pointers: Sequence[int], stream: int = 0, tensors: list[Any] | None = None) -> None:
-        """One call. Re-entrant: argument structs are made anew, so threads do not share them.
+        """One call. Re-entrant: no two callers have the same argument structs.
 
         `tensors` are those of `tensors_of` by their index, where the caller has them. It is changed: an output in
         `returned` may be left out, and is there afterwards.
         """
-        self._step_through(*self._placed(pointers, tensors), stream, EVERY)
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = Frame(self._launches, stream)
+        if frame.stream != stream:
+            frame.move(stream)
+        if self._calls:
+            self._step_through(frame, *self._placed(pointers, tensors), EVERY)
+        else:
+            frame.fill(pointers)
+            frame.launch(self._fail)
+        self._frames.append(frame)
 
     def freeze(self, pointers: Sequence[int], which: str = EVERY) -> Callable[[int], None]:
-        """A call with its pointers fixed: nothing but the launches themselves is left to do.
+        """A call with its pointers fixed, on the stream it is given: nothing but the launches is left to do.
 
         `which` leaves out all but one kind of launches; what these read of residual calls one call of all has left.
         """
-        if RESIDUAL in self._kinds:
+        if self._calls:
             return self._freeze_around_calls(pointers, which)
-        frozen = []
-        for kind, step in zip(self._kinds, self._steps, strict=True):
-            if which in (EVERY, kind) and isinstance(step, tuple):
-                frozen.append((step[0], _packed(step, pointers)))
-        if len(frozen) == 1:
-            only, arguments = frozen[0]
-            return lambda stream: only(arguments, stream)
+        chosen = [kind for kind in self._kinds if kind != RESIDUAL]
+        frame = Frame([step for step, kind in zip(self._launches, chosen, strict=True) if which in (EVERY, kind)], 0)
+        frame.fill(pointers)
 
         def run(stream: int) -> None:
-            for call, packed in frozen:
-                call(packed, stream)
+            if frame.stream != stream:
+                frame.move(stream)
+            frame.launch(self._fail)
 
         return run
 
     def _freeze_around_calls(self, pointers: Sequence[int], which: str) -> Callable[[int], None]:
-        places, tensors = self._placed(pointers, None)
+        frame, (places, tensors) = Frame(self._launches, 0), self._placed(pointers, None)
         if which != EVERY:
-            self._step_through(places, tensors, 0, EVERY)
-            return lambda stream: self._step_through(places, tensors, stream, which)
+            self._step_through(frame, places, tensors, EVERY)
+            return lambda stream: self._step_through(frame, places, tensors, which)
 
         def run(stream: int) -> None:
-            self._step_through(places, tensors, stream, EVERY)
+            if frame.stream != stream:
+                frame.move(stream)
+            self._step_through(frame, places, tensors, EVERY)
             # As PyTorch would: what is between two nodes goes when it has been read.
             for index in self.given:
                 tensors[index] = None
 
         return run
 
-    def _placed(self, pointers: Sequence[int], tensors: list[Any] | None) -> tuple[Sequence[int], list[Any]]:
+    def _placed(self, pointers: Sequence[int], tensors: list[Any] | None) -> tuple[list[int], list[Any]]:
         """Pointers and tensors that residual calls may change."""
-        if RESIDUAL not in self._kinds:
-            return pointers, []
         if tensors is None:
             from .pytorch.residual import tensor_at
 
@@ -200,28 +208,24 @@ class BoundPlan:
                 tensors[index] = tensor_at(pointers[index], spec, sizes, self.device)
         return list(pointers), tensors
 
-    def _step_through(self, pointers: Sequence[int], tensors: list[Any], stream: int, which: str) -> None:
-        for kind, step in zip(self._kinds, self._steps, strict=True):
-            if which not in (EVERY, kind):
+    def _step_through(self, frame: Frame, pointers: list[int], tensors: list[Any], which: str) -> None:
+        """Launches and calls in order: a pointer is known when the call before has given it."""
+        launches = iter(range(len(self._launches)))
+        calls = iter(self._calls)
+        for kind in self._kinds:
+            if kind == RESIDUAL:
+                call = next(calls)
+                if which in (EVERY, RESIDUAL):
+                    call.run(tensors, pointers)
                 continue
-            if isinstance(step, tuple):
-                step[0](_packed(step, pointers), stream)
-            else:
-                step.run(tensors, pointers)
+            number = next(launches)
+            if which in (EVERY, kind):
+                frame.launch_one(number, pointers, self._fail)
 
     @property
     def kinds(self) -> frozenset[str]:
         """Those of KERNELS, LIBRARIES and RESIDUAL that the plan has."""
         return frozenset(self._kinds)
-
-
-def _packed(step: Prepared, pointers: Sequence[int]) -> ctypes.Array[c_uint64]:
-    """The argument struct of a launch."""
-    _, array, words, slots = step
-    packed = array(*words)
-    for position, index in slots:
-        packed[position] = pointers[index]
-    return packed
 
 
 def _sizes(spec: dict[str, Any], dims: dict[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
