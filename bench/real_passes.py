@@ -99,7 +99,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", required=True)
     parser.add_argument("--size", required=True)
     parser.add_argument("--dtype", required=True)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of timing for each model")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of timing for each model")
     return parser.parse_args()
 
 

@@ -148,7 +148,7 @@ def _keep(place: Path, rows: list[ScannedClass], count: int) -> list[ScannedClas
     problem = f"below the first {count}, its inputs were not kept (--keep)"
     first = [_with_folders(row, place) for row in rows[:count]]
     rest = [_without_files(row, row.problem or problem) for row in rows[count:]]
-    used = {one.folder for row in first for one in (row, *row.more)}
+    used = {row.folder for row in first} | {one.folder for row in first for one in row.more}
     for folder in place.iterdir():
         if folder.is_dir() and str(folder) not in used:
             shutil.rmtree(folder, ignore_errors=True)

@@ -44,7 +44,7 @@ def bert(big):
 
     tiny = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_hidden_layers": 2}
     model = BertModel(BertConfig(vocab_size=512, **({"num_hidden_layers": 6} if big else tiny)))
-    return model, {"input_ids": torch.randint(0, 128, (32, 256) if big else (4, 128))}
+    return model, {"input_ids": torch.randint(0, 128, (64, 512) if big else (4, 128))}
 
 
 def gpt2(big):
@@ -53,7 +53,7 @@ def gpt2(big):
     size = {"n_layer": 6} if big else {"n_layer": 2, "n_embd": 256, "n_head": 4, "vocab_size": 256}
     ends = {"bos_token_id": 0, "eos_token_id": 0}
     model = GPT2Model(GPT2Config(use_cache=False, **size, **ends))
-    return model, {"input_ids": torch.randint(0, 128, (8, 1024) if big else (4, 128))}
+    return model, {"input_ids": torch.randint(0, 128, (16, 1024) if big else (4, 128))}
 
 
 def clip(big):
@@ -98,7 +98,7 @@ def convnext(big):
 
     widths = [(96, 192, 3), (192, 384, 3), (384, 768, 9), (768, None, 3)] if big else [(32, 64, 1), (64, None, 1)]
     model = ConvNeXt([CNBlockConfig(*width) for width in widths])
-    return model, {"x": torch.randn((32, 3, 224, 224) if big else (2, 3, 64, 64))}
+    return model, {"x": torch.randn((128, 3, 224, 224) if big else (2, 3, 64, 64))}
 
 
 def detection(big):
