@@ -9,7 +9,6 @@ import http.client
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from kernel_assistant.records.transcript import Message, Usage
@@ -41,7 +40,7 @@ class EmbeddedModel:
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
-        self._tokens = lru_cache(maxsize=4096)(self._tokenize)
+        self._known: dict[tuple[str, bool], tuple[int, ...]] = {}
 
     def complete(
         self,
@@ -59,11 +58,11 @@ class EmbeddedModel:
         began = time.monotonic()
         self._engine.running()
         try:
-            prompt = self.prompt(messages, tools)
+            prompt = self.prompt(messages, tools, cancelled)
             sampled = self._sample(prompt, sampling or Sampling(), cancelled)
             message = Message(
                 role="assistant",
-                content=self._text(sampled.ids[:-1] if sampled.ended else sampled.ids),
+                content=self._text(sampled.ids[:-1] if sampled.ended else sampled.ids, cancelled),
                 token_ids=tuple(sampled.ids),
                 logprobs=self._logprobs(prompt, sampled, cancelled),
                 finish_reason="stop" if sampled.ended else "length",
@@ -79,18 +78,23 @@ class EmbeddedModel:
             raise EngineError(f"{self._engine.spec.engine} answered nonsense: {error!r}", "report this") from error
         return message
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> list[int]:
+    def prompt(
+        self, messages: Sequence[Message], tools: Sequence[Any] = (), cancelled: Callable[[], bool] = lambda: False
+    ) -> list[int]:
         """The tokens of a prompt. Raises OSError or HTTPException where the engine is gone."""
         ids: list[int] = []
         for piece in pieces(messages, tools=tools):
-            tokens = piece.ids if piece.ids is not None else self._tokens(piece.text, piece.special)
+            tokens = piece.ids if piece.ids is not None else self._tokens(piece.text, piece.special, cancelled)
             sampled_to_its_end = piece.special and piece.text == TURN_END and tuple(ids[-1:]) == tokens
             ids += () if sampled_to_its_end else tokens
         return ids
 
-    def _tokenize(self, text: str, special: bool) -> tuple[int, ...]:
-        body = {"content": text, "add_special": False, "parse_special": special}
-        return tuple(int(number) for number in self._ask("/tokenize", body, lambda: False)["tokens"])
+    def _tokens(self, text: str, special: bool, cancelled: Callable[[], bool]) -> tuple[int, ...]:
+        if (text, special) not in self._known:
+            body = {"content": text, "add_special": False, "parse_special": special}
+            found = self._ask("/tokenize", body, cancelled)["tokens"]
+            self._known[text, special] = tuple(int(number) for number in found)
+        return self._known[text, special]
 
     def _sample(self, prompt: list[int], sampling: Sampling, cancelled: Callable[[], bool]) -> _Sampled:
         """In stretches, between which a cancel is seen: the server finishes what it was asked for whole.
@@ -112,8 +116,8 @@ class EmbeddedModel:
                 break
         return sampled
 
-    def _text(self, ids: Sequence[int]) -> str:
-        return str(self._ask("/detokenize", {"tokens": list(ids)}, lambda: False)["content"])
+    def _text(self, ids: Sequence[int], cancelled: Callable[[], bool]) -> str:
+        return str(self._ask("/detokenize", {"tokens": list(ids)}, cancelled)["content"])
 
     def _logprobs(self, prompt: list[int], sampled: _Sampled, cancelled: Callable[[], bool]) -> tuple[float, ...]:
         """One for each token. llama.cpp leaves out tokens that end inside a character: those are asked for.
@@ -133,7 +137,7 @@ class EmbeddedModel:
 
     def _logprob(self, prompt: list[int], number: int, cancelled: Callable[[], bool]) -> float:
         # A whole character is made to follow, since nothing is said of others; the bias does not touch what is given.
-        whole = [[self._tokens("a", False)[0], 1e4]]
+        whole = [[self._tokens("a", False, cancelled)[0], 1e4]]
         body = _body(prompt, Sampling(temperature=0.0), 1, 0) | {"n_probs": _EVERY_TOKEN, "logit_bias": whole}
         every = self._ask("/completion", body, cancelled)["completion_probabilities"]
         return next(float(token["logprob"]) for token in every[0]["top_logprobs"] if token["id"] == number)

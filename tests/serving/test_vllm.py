@@ -50,7 +50,7 @@ def test_tool_calls_are_parsed(server, tiny):
     call = said["tool_calls"][0]["function"]
     assert (call["name"], json.loads(call["arguments"])) == ("evaluate", {"tier": "quick"})
     assert said["content"].strip() == tiny.module.ANSWER.partition("<tool_call>")[0].strip()
-    prompt, answer = tiny.module.conversation_ids(tiny.module.tokenizer(), tiny.module.TOOLS)
+    _, answer = tiny.module.conversation_ids(tiny.module.tokenizer(), tiny.module.TOOLS)
     assert choice["token_ids"] == answer
     messages += [said, {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "ok .214"}]
     assert chat(server, messages=messages, tools=tiny.module.TOOLS, max_tokens=4)["message"]["role"] == "assistant"
