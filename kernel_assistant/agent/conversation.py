@@ -17,8 +17,9 @@ from kernel_assistant.records.transcript import Message, as_sent
 CHARACTERS_PER_TOKEN = 2.5
 #: After compacting, this share of the room is taken at most: prefix caches of servers hold on to what stays the same.
 LEAVES = 0.6
-#: Messages at the end that stay as they are.
+#: Messages at the end that stay as they are if possible, and in any case.
 RECENT = 6
+LAST = 2
 #: What the protocol adds to a message, in tokens.
 EACH = 8
 
@@ -64,18 +65,33 @@ class Conversation:
         """Estimate for `prompt()`."""
         return int(self._characters(self.prompt()) / self._ratio)
 
-    def fits(self, share: float = 1.0) -> bool:
-        """Whether the prompt has its room, after compacting to `share` of it if need be and allowed."""
-        if self.tokens() > self._room.prompt * share and self._compacts:
-            self._compact(int(self._room.prompt * min(share, LEAVES)))
-        return self.tokens() <= self._room.prompt * share
+    def fits(self) -> bool:
+        """Whether the prompt has its room, after compacting if need be and allowed."""
+        if self.tokens() > self._room.prompt and self._compacts:
+            self._compact()
+        return self.tokens() <= self._room.prompt
 
-    def _compact(self, wanted: int) -> None:
-        """Observations first, oldest first; then what the model wrote. System, task, user and last messages stay."""
-        for role in ("tool", "assistant"):
-            for place, message in enumerate(self.messages[:-RECENT]):
+    def tighten(self) -> bool:
+        """A server found the prompt too long: less room from now on. False where nothing more can be left out."""
+        before = self._characters(self.prompt())
+        self._room = Room(min(self._room.context, self.tokens()) * 6 // 10 + self._room.reply, self._room.reply)
+        return self._compacts and self.fits() and self._characters(self.prompt()) < before
+
+    def _compact(self) -> None:
+        """Observations first, oldest first; then what the model wrote; then recent ones, if there is no other way.
+
+        System text, task, what the user says, and the last messages stay.
+        """
+        roomy, tight = int(self._room.prompt * LEAVES), self._room.prompt
+        for role, kept, wanted in (
+            ("tool", RECENT, roomy),
+            ("assistant", RECENT, roomy),
+            ("tool", LAST, tight),
+            ("assistant", LAST, tight),
+        ):
+            for place, message in enumerate(self.messages[:-kept]):
                 if self.tokens() <= wanted:
-                    return
+                    break
                 if message.role == role and not message.short_from:
                     self.messages[place] = msgspec.structs.replace(message, short_from=self.turn)
 

@@ -28,8 +28,6 @@ from kernel_assistant.records.transcript import Message, Transcript
 
 #: Replies in a row that ask for nothing.
 MOST_IDLE = 3
-#: The share of the room that is used after an endpoint said that a prompt is too long for it.
-TIGHTER = 0.6
 #: Of a reply, what is kept with the step. Characters.
 MOST_SAID = 2000
 
@@ -118,14 +116,14 @@ class ModelPolicy:
             self._heard += 1
 
     def _ask(self) -> Message:
-        """The next reply. A prompt that the server calls too long is compacted further, once."""
+        """The next reply. A prompt that the server calls too long is compacted further."""
         self._check_limits()
-        try:
-            return self._complete()
-        except PolicyError as error:
-            if error.kind != "context" or not self._profile.compacts or not self._talk.fits(TIGHTER):
-                raise
-            return self._complete()
+        while True:
+            try:
+                return self._complete()
+            except PolicyError as error:
+                if error.kind != "context" or not self._talk.tighten():
+                    raise
 
     def _complete(self) -> Message:
         request = Request(self._talk.prompt(), self._profile.schemas, self._room.reply)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError, UsageError
@@ -77,8 +78,14 @@ def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
     finally:
         client.close()
     name = known or _chosen(url, wanted, list(listed))
-    context = getattr(listed.get(name), "max_model_len", None)
-    return name, context if isinstance(context, int) and context > 0 else CONTEXT_TOKENS
+    return name, _context(listed.get(name))
+
+
+def _context(model: Any) -> int:
+    """As vLLM says it, or llama.cpp."""
+    meta = getattr(model, "meta", None)
+    said = getattr(model, "max_model_len", None) or (meta.get("n_ctx_train") if isinstance(meta, dict) else None)
+    return said if isinstance(said, int) and said > 0 else CONTEXT_TOKENS
 
 
 def _chosen(url: str, wanted: str, listed: list[str]) -> str:

@@ -11,6 +11,7 @@ from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.agent.model_policy import Limits
+from kernel_assistant.policy.client import PolicyError
 from kernel_assistant.policy.scripted import ScriptedClient
 from kernel_assistant.records import Accuracy, Outcome, Stage, StopReason, Timing, decode, encode
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
@@ -317,6 +318,26 @@ def test_two_hundred_turns_in_little_room(play):
         for old, new in zip(client.requests, client.requests[1:], strict=False)
     )
     assert 1 <= changes <= 24
+
+
+def test_a_prompt_that_is_too_long_for_the_server_is_made_shorter(play):
+    """The server has half the room that it is thought to have."""
+
+    class Small(ScriptedClient):
+        def complete(self, request, cancelled):
+            if sum(len(message.content) for message in request.messages) > 60_000:
+                raise PolicyError("context", "maximum context length is 20000 tokens")
+            return super().complete(request, cancelled)
+
+    def lines():
+        yield calls(write("// a line of a long header\n" * 500, "long.h"))
+        for _ in range(20):
+            yield calls(("read", {"path": "long.h"}))
+        yield calls(FINISH)
+
+    trajectory, policy = play(Small(lines(), context_tokens=64_000))
+    assert trajectory.stop_reason is StopReason.finished
+    assert len(policy.transcript().replies) == 22
 
 
 def _sent(messages):

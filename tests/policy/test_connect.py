@@ -34,6 +34,8 @@ def test_of_several_models_one_must_be_named(settings, endpoint):
     with pytest.raises(UsageError, match="serves large, small"):
         connect(settings, endpoint.url, "other")
     assert connect(settings, endpoint.url, "large").context_tokens == 128_000
+    endpoint.models["large"] = {"meta": {"n_ctx_train": 8192}}
+    assert connect(settings, endpoint.url, "large").context_tokens == 8192
 
 
 def test_a_registered_endpoint(settings, endpoint, monkeypatch):
