@@ -25,16 +25,21 @@ _INSTEAD = {
 }
 
 
+def without_assembly(base: str) -> str:
+    """`ka_cuda.cuh` for the emulator."""
+    base = _ASSEMBLY.sub("", base)
+    for head, body in _INSTEAD.items():
+        assert base.count(head) == 1, head
+        base = base.replace(head, f"{head} {body}")
+    return base
+
+
 def compile_emulated(programs: Iterable[Program], folder: Path) -> ctypes.CDLL:
     """All programs as one shared object."""
     (folder / "ka").mkdir()
     for name, text in shipped().items():
-        (folder / name).write_text(_ASSEMBLY.sub("", text), encoding="utf-8")
-    base = (folder / "ka_cuda.cuh").read_text(encoding="utf-8")
-    for head, body in _INSTEAD.items():
-        assert base.count(head) == 1, head
-        base = base.replace(head, f"{head} {body}")
-    (folder / "ka_cuda.cuh").write_text(base, encoding="utf-8")
+        without = without_assembly(text) if name == "ka_cuda.cuh" else _ASSEMBLY.sub("", text)
+        (folder / name).write_text(without, encoding="utf-8")
     products = (folder / "ka" / "mma.cuh").read_text(encoding="utf-8")
     place = "extern __shared__ __align__(16) unsigned char ka_stages[];"
     assert products.count(place) == 1

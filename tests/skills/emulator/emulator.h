@@ -18,8 +18,8 @@
 #define __CUDA_BF16_TYPES_EXIST__
 #define __CUDA_FP16_TYPES_EXIST__
 
-struct uint2 { unsigned x, y; };
-struct uint4 { unsigned x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct Place { unsigned x, y, z; };
 static Place threadIdx, blockIdx, blockDim, gridDim;
 
@@ -98,6 +98,7 @@ extern "C" void emulate(void (*kernel)(const void*), const void* arguments, unsi
 }
 
 #define __syncthreads() emulator::block_barrier()
+#define __syncwarp() emulator::warp_barrier()
 #define __syncthreads_or(x) (x)
 #define __nanosleep(x)
 template <class T> T __shfl_xor_sync(unsigned, T x, int mask) { return emulator::exchange(x, emulator::current % 32 ^ mask); }
@@ -106,6 +107,7 @@ template <class T> T __shfl_up_sync(unsigned, T x, int by) {
   const int lane = emulator::current % 32;
   return emulator::exchange(x, lane >= by ? lane - by : lane);
 }
+template <class T> T __ldg(const T* p) { return *p; }
 template <class T> T __ldcs(const T* p) { return *p; }
 template <class T> void __stcs(T* p, T x) { *p = x; }
 template <class T, class S> T same_bits(S x) { T y; memcpy(&y, &x, sizeof(T)); return y; }
