@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from kernel_assistant.generator.convolutions import CONVOLUTIONS
+from kernel_assistant.generator.convolutions import CONVOLUTIONS, TURNED
 from kernel_assistant.generator.cost import elements
 from kernel_assistant.generator.flow import COPY, FREE, operator
 from kernel_assistant.generator.lower import LOWERINGS
@@ -85,7 +85,9 @@ class _Rewrite:
         if node.name in self.chosen:
             read = {operand: self._copied(operand, COPY) for operand in references(node)[:2]}
             spec = in_channels_last(node.spec)
-            self._add(renamed(node, read), spec)
+            turned = renamed(node, read)
+            op = operator(node) + TURNED
+            self._add(Node(name=node.name, op=op, args=turned.args, kwargs=turned.kwargs, spec=spec), spec)
             self.last.add(node.name)
             if node.name in self.graph.outputs:
                 self._as_given(node)

@@ -11,6 +11,8 @@ from kernel_assistant.generator.strided import Resolver, View
 from kernel_assistant.records import Node
 from kernel_assistant.records.graph import Operand
 
+#: What the name of a convolution ends in that PyTorch has with channels first.
+TURNED = ".channels_last"
 _FORWARD = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 _GENERAL = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
@@ -54,12 +56,14 @@ def read_convolution(node: Node, values: Resolver) -> Convolution:
     letters = {"i": x.sizes[2:], "f": w.sizes[2:], "o": out.sizes[2:]}
     sizes = {"n": size_text(x.sizes[0]), "c": size_text(x.sizes[1]), "k": size_text(out.sizes[1])}
     sizes |= {f"{letter}{at}": size_text(size) for letter, found in letters.items() for at, size in enumerate(found)}
+    layout = _layout((x, w, out), rank)
     settings = {
         "stride": _text(stride),
         "padding": _text(_padding(given["padding"], kernel, dilation, rank)),
         "dilation": _text(dilation),
         "groups": str(groups),
-        "layout": _layout((x, w, out), rank),
+        "layout": layout,
+        "given": "nchw" if node.op.endswith(TURNED) else layout,
     }
     return Convolution(x, w, out, transposed, sizes, settings)
 

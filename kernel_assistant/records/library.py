@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 Pairs = Sequence[tuple[str, str]]
 
 FLOATS = ("f64", "f32", "bf16", "f16")
-#: `flags`: TF32 for float32 exactly where PyTorch would use it for this operation.
+#: `flags`: TF32 for float32 exactly where PyTorch would use it for this operation, on tensors in the layout `given`.
 COMPUTE = ("f32", "flags")
 _SWITCH = ("0", "1")
 
@@ -26,6 +26,7 @@ CONV_SETTINGS = {
     "dilation": None,
     "groups": None,
     "layout": ("nchw", "nhwc"),
+    "given": ("nchw", "nhwc"),
     "epilogue": ("none", "bias", "bias_relu"),
     "compute": COMPUTE,
 }
@@ -75,7 +76,7 @@ def _conv_fields(settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[st
         raise ValueError("cudnn: stride, padding and dilation name the same one to three dimensions")
     if min(stride) < 1 or min(dilation) < 1 or min(padding) < 0 or groups < 1:
         raise ValueError("cudnn: stride, dilation and groups are at least 1, padding at least 0")
-    if rank == 1 and settings["layout"] == "nhwc":
+    if rank == 1 and "nhwc" in (settings["layout"], settings["given"]):
         raise ValueError("cudnn: nhwc needs two or three dimensions")
     bias = ("bias",) if settings["epilogue"].startswith("bias") else ()
     spatial = tuple(f"{letter}{index}" for letter in "ifo" for index in range(rank))

@@ -40,7 +40,7 @@ CONV = Launch(
     ),
     settings=(
         *(("stride", "2,2"), ("padding", "1,1"), ("dilation", "1,1"), ("groups", "2")),
-        *(("layout", "nhwc"), ("epilogue", "bias_relu"), ("compute", "f32")),
+        *(("layout", "nhwc"), ("given", "nhwc"), ("epilogue", "bias_relu"), ("compute", "f32")),
     ),
 )
 BUFFERS = {
@@ -171,7 +171,7 @@ def test_one_dimension_is_run_as_two() -> None:
         args=(*(("x", "x0"), ("w", "p0"), ("out", "out0"), ("n", "3"), ("c", "8"), ("k", "4")), *_line(21, 4, 44)),
         settings=(
             *(("stride", "2"), ("padding", "0"), ("dilation", "1"), ("groups", "2")),
-            *(("layout", "nchw"), ("epilogue", "none"), ("compute", "f32")),
+            *(("layout", "nchw"), ("given", "nchw"), ("epilogue", "none"), ("compute", "f32")),
         ),
     )
     specs = {"x0": ("3", "8", "21"), "p0": ("8", "2", "4"), "out0": ("3", "4", "44")}

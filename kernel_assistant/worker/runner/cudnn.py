@@ -12,7 +12,7 @@ from ctypes import byref, c_double, c_float, c_int, c_size_t, c_void_p
 
 from .choosing import Way, Words
 from .convolution import Shape, read_shape
-from .cudnn_graph import graph_ways
+from .cudnn_graph import graph_ways, takes_tensor_cores
 from .cudnn_library import CROSS_CORRELATION, TYPES, Cudnn
 from .plan import BoundLibraryCall
 
@@ -57,6 +57,9 @@ class CudnnConvolutions:
         shape = read_shape(launch)
         if shape.is_empty:
             return [Way("nothing", 0, lambda words, stream: 0)]
+        if tf32:
+            given = shape._replace(channels_last=launch.settings["given"] == "nhwc")
+            tf32 = takes_tensor_cores(self.library, launch, given)
         older = Convolution(self.library, launch, shape, tf32)
         epilogue = launch.settings["epilogue"] != "none"
         found = graph_ways(self.library, launch, shape, tf32, True) if epilogue else []

@@ -24,8 +24,8 @@ FORWARD, BACKWARD_DATA, POINTWISE_OPERATION, GRAPH, PACK, TENSOR = 10, 12, 13, 1
 HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER, MODE, HEURISTIC, NOTE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 11
 POINTWISE_MODE, DESCRIPTOR = 14, 15
 ADD, RELU = 0, 100
-#: The decision tree, then what works without a promise of speed.
-HEURISTIC_MODES = (3, 2)
+#: Heuristics: a decision tree, its quick version, and what works without a promise of speed.
+TREE, INSTANT, FALLBACK = 3, 0, 2
 TENSOR_CORE, DOWN_CONVERT, REDUCED_PRECISION, FOURIER, NONDETERMINISTIC = range(5)
 MOST_NOTES = 32
 #: Results of a graph that are not kept are numbered from here.
@@ -45,6 +45,14 @@ def graph_ways(library: Cudnn, launch: BoundLibraryCall, shape: Shape, tf32: boo
         return []
 
 
+def takes_tensor_cores(library: Cudnn, launch: BoundLibraryCall, shape: Shape) -> bool:
+    """Whether PyTorch, allowed to use TF32, does: whether the engine that it would take computes on tensor cores."""
+    try:
+        return _Graph(library, launch, shape, True, False).first_takes_tensor_cores()
+    except LibraryError:
+        return True
+
+
 class _Graph:
     """The graph of one convolution. Descriptors live as long as the process."""
 
@@ -62,15 +70,27 @@ class _Graph:
     def ways(self) -> list[Way]:
         found: list[Way] = []
         name = f"cudnn graph{' fused' if self.steps else ''}"
-        for number, configuration in enumerate(self._configurations()):
+        for number, configuration in enumerate(self._configurations(TREE, FALLBACK)):
             if len(found) == MOST_PLANS:
                 break
+            if not self._allowed(self._notes(configuration)):
+                continue
             with contextlib.suppress(LibraryError):  # an engine may find out late that it cannot
-                plan = self._made(PLAN, (400, HANDLE, [self.library.handle()]), (401, DESCRIPTOR, [configuration]))
+                plan = self._plan(configuration)
                 (workspace,) = self._get(plan, 402, INT64, c_int64, 1)
                 if workspace <= self.most_workspace:
                     found.append(Way(f"{name} {number}", workspace, self._attempt(plan)))
         return found
+
+    def first_takes_tensor_cores(self) -> bool:
+        for configuration in self._configurations(INSTANT, FALLBACK):
+            with contextlib.suppress(LibraryError):
+                self._plan(configuration)
+                return TENSOR_CORE in self._notes(configuration)
+        return True
+
+    def _plan(self, configuration: c_void_p) -> c_void_p:
+        return self._made(PLAN, (400, HANDLE, [self.library.handle()]), (401, DESCRIPTOR, [configuration]))
 
     def _attempt(self, plan: c_void_p) -> Callable[[Words, int], int]:
         """Runs a plan. The operands' addresses go into a descriptor that is made for each call, as in PyTorch."""
@@ -161,21 +181,23 @@ class _Graph:
             (907, BOOLEAN, [virtual]),
         )
 
-    def _configurations(self) -> Iterator[c_void_p]:
-        for mode in HEURISTIC_MODES:
+    def _configurations(self, *modes: int) -> Iterator[c_void_p]:
+        for mode in modes:
             try:
                 heuristics = self._made(HEURISTICS, (201, DESCRIPTOR, [self.graph]), (200, HEURISTIC, [mode]))
-                found = self._descriptors(heuristics, 202, CONFIGURATION)
+                yield from self._descriptors(heuristics, 202, CONFIGURATION)
             except LibraryError:
                 continue
-            yield from (configuration for configuration in found if self._allowed(configuration))
 
-    def _allowed(self, configuration: c_void_p) -> bool:
-        """Whether the engine gives the same bits each time, in the precision that PyTorch would use."""
+    def _notes(self, configuration: c_void_p) -> set[int]:
+        """What cuDNN says of the arithmetic of a configuration's engine."""
         engine = self._create(ENGINE)
         count = c_int64()
         self._check("cudnnBackendGetAttribute", configuration, 300, DESCRIPTOR, 1, byref(count), byref(engine))
-        notes = set(self._get(engine, 1303, NOTE, c_int, MOST_NOTES))
+        return set(self._get(engine, 1303, NOTE, c_int, MOST_NOTES))
+
+    def _allowed(self, notes: set[int]) -> bool:
+        """Whether an engine gives the same bits each time, in the precision that PyTorch would use."""
         refused = {FOURIER, NONDETERMINISTIC, REDUCED_PRECISION}
         if self.launch.dtype == "f32" and not self.tf32:
             refused |= {TENSOR_CORE, DOWN_CONVERT}
