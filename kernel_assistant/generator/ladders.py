@@ -55,7 +55,7 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
             "unroll": (1, 2, 4, 8),
         },
         "rows/team": {
-            "items": (0, 2, 4, 8, 16),
+            "held": (0, 2, 4, 8, 16),
             "parts": (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256),
             "block": _BLOCKS,
             "stage": _NT,

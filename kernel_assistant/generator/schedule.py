@@ -29,7 +29,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "rows/stream": {"block": 512, "cluster": 1, "hint": 0, "unroll": 2, "vec": 4},
         "rows/split": {"block": 512, "hint": 0, "join": 0, "parts": 64, "unroll": 2, "vec": 4},
         "rows/relay": {"ahead": 1, "block": 512, "hint": 1, "parts": 256, "unroll": 4, "vec": 4},
-        "rows/team": {"block": 512, "hint": 0, "items": 0, "parts": 16, "stage": 1, "unroll": 4, "vec": 4},
+        "rows/team": {"block": 512, "held": 0, "hint": 0, "parts": 16, "stage": 1, "unroll": 4, "vec": 4},
         "cols/reg": {"hint": 0, "items": 16, "tx": 32, "ty": 4, "vec": 1},
         "cols/stream": {"hint": 0, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
         "cols/split": {"hint": 0, "parts": 16, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
@@ -54,7 +54,8 @@ class Schedule(Record, frozen=True, kw_only=True):
     computed together; nt, hint: 1 for streaming stores and loads; joint: 1 where reductions that can share a pass
     do; stage (CUDA): 1 for copies to shared memory ahead of the first pass; join: 1 where a launch of its own joins
     partial results; rows, strip: outputs of a thread below each other and beside each other, where stage is 1 for
-    input that comes through shared memory.
+    input that comes through shared memory; held: vectors of a thread in registers, the others in shared memory;
+    ahead: rows by which a pass runs ahead of the next.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and
     `residual` are the forms of those that a library or PyTorch itself computes.

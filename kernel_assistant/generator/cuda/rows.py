@@ -167,7 +167,7 @@ class _Sweeps:
 
     def write(self, unit: Unit) -> str:
         copies = self.sweep.copies
-        copies.declare(unit, self.row.vec)
+        self.sweep.declare(unit)
         body = Body(unit, self.nest)
         for number, part in enumerate(self.plan.passes):
             write_scope(body, part.scope)

@@ -65,26 +65,73 @@ def plan_copies(nest: Nest, plan: Passes, elements: int, staged: bool) -> Copies
 
 @dataclass(slots=True)
 class Sweep:
-    """How a pass runs over a row: `threads` of a block side by side, `unroll` vectors of a thread, `step` apart."""
+    """How a pass runs over a row: `threads` of a block side by side, `unroll` vectors of a thread, `step` apart.
+
+    The first `held` vectors of a thread stay in registers instead of in the copies.
+    """
 
     layout: Layout
     threads: int
     step: int
     unroll: int
     copies: Copies = field(default_factory=Copies)
+    held: int = 0
+
+    def declare(self, unit: Unit) -> None:
+        """What outlives a pass: copies in shared memory, vectors in registers."""
+        self.copies.declare(unit, self.layout.vec)
+        for access in self.copies.accesses if self.held else []:
+            unit.add(f"{element(access, 'cuda')} l_{access.name}[{self.held}][{self.layout.vec}];")
 
     def write(self, body: Body, part: Pass, reducing: Reducing, first: bool) -> None:
         """One pass; vectors are loaded, then computed. The first one makes the copies that later ones read."""
+        if self.held and first:
+            self._hold(body)
         if first and self.copies.staged:
             self._stage(body, part)
             first = False
+        if self.held:
+            self._from_registers(body, part, reducing)
+        self._swept(body, part, reducing, first)
+
+    def _hold(self, body: Body) -> None:
+        """Loads of what stays in registers, all in flight at once."""
+        group = Group(body, self.layout, "[n]")
+        self._each_item(body.unit)
+        for access in self.copies.accesses:
+            group.load_one(access)
+        body.unit.close()
+
+    def _from_registers(self, body: Body, part: Pass, reducing: Reducing) -> None:
+        unit, layout = body.unit, self.layout
+        group = Group(body, layout, "[n]")
+        others = [access for access in group.wanted(part.body) if not self._copied(access)]
+        unit.open("")
+        for access in others:
+            unit.add(f"{element(access, 'cuda')} l_{access.name}[{self.held}][{layout.vec}];")
+        self._each_item(unit)
+        for access in others:
+            group.load_one(access)
+        self._compute(body, part, reducing, group)
+        unit.close()
+        unit.close()
+
+    def _each_item(self, unit: Unit) -> None:
+        unit.add("#pragma unroll")
+        unit.open(f"for (int n = 0; n < {self.held}; ++n)")
+        unit.add_if_used("e", f"const {self.layout.index} e = first + n * {self.step};")
+
+    def _copied(self, access: Access) -> bool:
+        return any(access is other for other in self.copies.accesses)
+
+    def _swept(self, body: Body, part: Pass, reducing: Reducing, first: bool) -> None:
         unit, layout = body.unit, self.layout
         group = Group(body, layout, "[u]")
         self._open(unit)
         group.declare(part.body, f"[{self.unroll}]")
         self._vectors(unit)
         for access in group.wanted(part.body):
-            copied = any(access is other for other in self.copies.accesses)
+            copied = self._copied(access)
             if copied and not first:
                 unit.add(f"ka_load<{layout.vec}, 0>(l_{access.name}[u], {self._place(access)});")
                 continue
@@ -93,6 +140,13 @@ class Sweep:
                 unit.add(f"ka_store<{layout.vec}, 0>({self._place(access)}, l_{access.name}[u]);")
         unit.close()
         self._vectors(unit)
+        self._compute(body, part, reducing, group)
+        unit.close()
+        unit.close()
+
+    def _compute(self, body: Body, part: Pass, reducing: Reducing, group: Group) -> None:
+        """What happens to the vector at `e`, once it is loaded."""
+        unit, layout = body.unit, self.layout
         group.declare_stores(part.stores)
         reducing.before(unit, layout.vec)
         inner = group.open()
@@ -102,8 +156,6 @@ class Sweep:
         unit.close()
         reducing.after(unit)
         group.store(part.stores)
-        unit.close()
-        unit.close()
 
     def _stage(self, body: Body, part: Pass) -> None:
         """All copies at once; a thread reads again only what it copied itself."""
@@ -130,7 +182,8 @@ class Sweep:
     def _open(self, unit: Unit) -> None:
         index, limit, reach = self.layout.index, self.layout.limit, self.step * self.unroll
         copied = bool(self.copies.accesses)
-        begin = f"{index} base = first{', slot = 0' if copied else ''}"
+        begin = f"{index} base = first{f' + {self.held * self.step}' if self.held else ''}"
+        begin += ", slot = 0" if copied else ""
         unit.open(f"for ({begin}; base < {limit}; base += {reach}{f', slot += {self.unroll}' if copied else ''})")
 
     def _vectors(self, unit: Unit) -> None:

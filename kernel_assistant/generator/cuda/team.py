@@ -37,6 +37,7 @@ class _Team:
     def __init__(self, nest: Nest, schedule: Schedule, plan: Passes) -> None:
         self.nest, self.plan, self.parts = nest, plan, schedule["parts"]
         self.block, self.vec, unroll = schedule["block"], schedule["vec"], schedule["unroll"]
+        held = schedule["held"]
         size = nest.size(nest.reduced)
         if not isinstance(size, int):
             raise Unsupported("rows of free size in shared memory")
@@ -45,12 +46,15 @@ class _Team:
         step = self.block * self.vec
         self.share = -(-size // (self.parts * step)) * step
         layout.index, layout.limit = index_type(self.share * self.parts), "end"
-        layout.full = layout.shift is None and self.share * self.parts == size and self.share % (step * unroll) == 0
+        even = self.share * self.parts == size and (self.share // step - held) % unroll == 0
+        layout.full = layout.shift is None and even
         self.layout = layout
         slack = self.vec - 1 if layout.shift is not None else 0
-        sweeps = -(-(self.share + slack) // (step * unroll)) * unroll
+        sweeps = -(-(self.share + slack - held * step) // (step * unroll)) * unroll
+        if self.share < held * step:
+            raise Unsupported(f"{held} vectors a thread are more than a part of {self.share}")
         copies = plan_copies(nest, plan, sweeps * step, bool(schedule["stage"]))
-        self.sweep = Sweep(layout, self.block, step, unroll, copies)
+        self.sweep = Sweep(layout, self.block, step, unroll, copies, held)
         self.alone = Sweep(layout, self.block, step, 1)
         self.scratch: list[BufferSpec] = []
         self.meetings = 0
@@ -64,7 +68,7 @@ class _Team:
         if self.layout.shift is not None:
             unit.add(f"const int shift = 0{shift_text(unit, self.nest, self.layout)};")
         self._bounds(unit)
-        self.sweep.copies.declare(unit, self.vec)
+        self.sweep.declare(unit)
         body = Body(unit, self.nest)
         for number, part in enumerate(self.plan.passes):
             write_scope(body, part.scope)
