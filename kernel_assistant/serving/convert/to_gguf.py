@@ -97,7 +97,7 @@ def _weights(folder: Path) -> Iterator[tuple[str, Array]]:
         raise UsageError(f"{folder} holds no .safetensors file", "save the model with save_pretrained")
     for file in files:
         try:
-            parts = safetensors.deserialize(file.read_bytes())
+            parts = safetensors.deserialize(file.read_bytes())  # type: ignore[no-untyped-call]
         except safetensors.SafetensorError as error:
             raise UsageError(f"cannot read {file}: {error}", "save the model again") from error
         for name, tensor in sorted(parts, key=lambda part: part[0]):

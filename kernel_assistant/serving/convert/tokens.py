@@ -131,7 +131,7 @@ def _special(folder: Path, ids: Mapping[str, int]) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for name in ("bos", "eos", "pad"):
         token = config.get(f"{name}_token")
-        found[name] = ids.get(token["content"] if isinstance(token, dict) else token)
+        found[name] = ids.get(str(token["content"] if isinstance(token, dict) else token))
     if found["eos"] is None:
         raise _odd("it has no eos_token")
     return found
