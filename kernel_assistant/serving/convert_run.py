@@ -13,12 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import kernel_assistant
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_USAGE, MissingError, UsageError
 from kernel_assistant.serving.errors import EngineError
 
-_ROOT = Path(kernel_assistant.__file__).parent.parent
+_ROOT = Path(__file__).parent.parent.parent
 #: Part of the cache's key: raise it when the folder of the same file becomes another.
 _FORM = 1
 

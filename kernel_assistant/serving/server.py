@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import kernel_assistant
 from kernel_assistant.config import Settings, resolve
 from kernel_assistant.errors import InternalError, KernelAssistantError, MissingError, UsageError
 from kernel_assistant.records.codec import decode, encode
@@ -48,7 +47,7 @@ def serve_detached(request: ServeRequest, settings: Settings, tell: Tell) -> Ser
     with log.open("wb") as sink:
         child = subprocess.Popen(
             [sys.executable, "-m", "kernel_assistant.serving.server"],
-            cwd=Path(kernel_assistant.__file__).parent.parent,
+            cwd=Path(__file__).parent.parent.parent,
             env={**os.environ, "KERNEL_ASSISTANT_STATE_DIR": str(settings.state_dir)},
             stdin=subprocess.PIPE,
             stdout=sink,
