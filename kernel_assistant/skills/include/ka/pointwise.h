@@ -15,9 +15,67 @@ namespace ka {
 // Below this many elements, waking the other threads takes longer than the work.
 constexpr int64_t alone = 32768;
 
-template <class F, class T, class... IN> KA_FN void map_row(int64_t n, F f, T* out, const IN*... in) {
+// A piece of a row as an operand of a loop. g++ 12 makes no vectors of a loop that converts _Float16, so these are
+// converted before and after it.
+constexpr int piece = 1024;
+template <class T> struct operand {
+  const T* p;
+  KA_FN operand at(const T* from, int64_t) { return {from}; }
+  auto operator[](int64_t i) const { return ka_get(p[i]); }
+};
+template <class T> struct result {
+  T* p;
+  KA_FN result at(T* to) { return {to}; }
+  template <class C> void set(int64_t i, C x) { ka_put(p[i], x); }
+  void done(int64_t) {}
+};
+#if defined(__FLT16_MAX__)
+KA_FN void widen(float* to, const _Float16* from, int64_t n) {
+  int64_t i = 0;
+#if defined(__F16C__)
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(from + i))));
+#endif
+  for (; i < n; ++i) to[i] = (float)from[i];
+}
+KA_FN void round_to_half(_Float16* to, const float* from, int64_t n) {
+  int64_t i = 0;
+#if defined(__F16C__)
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128((__m128i*)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+  for (; i < n; ++i) to[i] = (_Float16)from[i];
+}
+template <> struct operand<_Float16> {
+  float held[piece];
+  KA_FN operand at(const _Float16* from, int64_t n) {
+    operand one;
+    widen(one.held, from, n);
+    return one;
+  }
+  float operator[](int64_t i) const { return held[i]; }
+};
+template <> struct result<_Float16> {
+  _Float16* p;
+  float held[piece];
+  KA_FN result at(_Float16* to) {
+    result one;
+    one.p = to;
+    return one;
+  }
+  void set(int64_t i, float x) { held[i] = x; }
+  void done(int64_t n) { round_to_half(p, held, n); }
+};
+#endif
+template <class F, class R, class... O> KA_FN void map_piece(int64_t n, F f, R to, const O&... in) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) ka_put(out[i], f(ka_get(in[i])...));
+  for (int64_t i = 0; i < n; ++i) to.set(i, f(in[i]...));
+  to.done(n);
+}
+template <class F, class T, class... IN> KA_FN void map_row(int64_t n, F f, T* out, const IN*... in) {
+  for (int64_t b = 0; b < n; b += piece) {
+    const int64_t count = n - b < piece ? n - b : piece;
+    map_piece(count, f, result<T>::at(out + b), operand<IN>::at(in + b, count)...);
+  }
 }
 template <class F, class T, class... IN> KA_FN void pointwise(int64_t n, F f, T* out, const IN*... in) {
   constexpr int64_t block = 4096;

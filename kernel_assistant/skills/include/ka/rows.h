@@ -39,23 +39,26 @@ template <class F> KA_FN void rows(int64_t count, int64_t columns, F f) {
   for (int64_t r = 0; r < count; ++r) f(r);
 }
 
-// OP over f(in[i], …) of a row: lanes of float within 4096 elements, double beyond.
-template <class OP, class F, class... IN> KA_FN double fold_row(int64_t n, F f, const IN*... in) {
+template <class OP, class F, class... O> KA_FN double fold_piece(int64_t n, F f, const O&... in) {
   constexpr int width = 64;
-  double total = OP::template none<double>();
-  for (int64_t from = 0; from < n; from += 4096) {
-    const int64_t to = n - from < 4096 ? n : from + 4096;
-    float lane[width];
-    for (int k = 0; k < width; ++k) lane[k] = OP::template none<float>();
-    int64_t i = from;
-    for (; i + width <= to; i += width) {
+  float lane[width];
+  for (int k = 0; k < width; ++k) lane[k] = OP::template none<float>();
+  int64_t i = 0;
+  for (; i + width <= n; i += width) {
 #pragma omp simd
-      for (int k = 0; k < width; ++k) lane[k] = OP::join(lane[k], (float)f(ka_get(in[i + k])...));
-    }
-    for (int k = 0; i + k < to; ++k) lane[k] = OP::join(lane[k], (float)f(ka_get(in[i + k])...));
-    double part = OP::template none<double>();
-    for (int k = 0; k < width; ++k) part = OP::join(part, (double)lane[k]);
-    total = OP::join(total, part);
+    for (int k = 0; k < width; ++k) lane[k] = OP::join(lane[k], (float)f(in[i + k]...));
+  }
+  for (int k = 0; i + k < n; ++k) lane[k] = OP::join(lane[k], (float)f(in[i + k]...));
+  double total = OP::template none<double>();
+  for (int k = 0; k < width; ++k) total = OP::join(total, (double)lane[k]);
+  return total;
+}
+// OP over f(in[i], …) of a row: lanes of float within 1024 elements, double beyond.
+template <class OP, class F, class... IN> KA_FN double fold_row(int64_t n, F f, const IN*... in) {
+  double total = OP::template none<double>();
+  for (int64_t b = 0; b < n; b += piece) {
+    const int64_t count = n - b < piece ? n - b : piece;
+    total = OP::join(total, fold_piece<OP>(count, f, operand<IN>::at(in + b, count)...));
   }
   return total;
 }
