@@ -13,8 +13,9 @@ from kernel_assistant.records.graph import DTYPE_BYTES
 
 #: Most elements of a row that a thread may hold.
 MOST_HELD = 96
-#: Bytes of the longest access to memory.
-WIDEST = 16
+#: Bytes of the longest access to memory, shared memory too, and of one line of all its banks.
+WIDEST, BANKS = 16, 128
+WARP = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ of shared memory that belongs to the warp."""
 from __future__ import annotations
 
 from kernel_assistant.generator.cpu.window import neutral_text
-from kernel_assistant.generator.cuda.strip_reach import Reach, vectored
+from kernel_assistant.generator.cuda.strip_reach import BANKS, WARP, WIDEST, Reach, vectored
 from kernel_assistant.generator.cuda.window_shared import BYTES
 from kernel_assistant.generator.expr import Axis
 from kernel_assistant.generator.nest import Access, Nest
@@ -12,11 +12,8 @@ from kernel_assistant.generator.render import Body, Unit, element, joined
 from kernel_assistant.generator.windows_plan import Part
 from kernel_assistant.records.graph import DTYPE_BYTES
 
-WARP = 32
 #: Bytes that the hardware computes on.
 WORD = 4
-#: Bytes of one line of all banks of shared memory, and of the longest access to it.
-BANKS, QUAD = 128, 16
 
 
 class FromMemory:
@@ -97,7 +94,7 @@ class ThroughShared(FromMemory):
     def __init__(self, unit: Unit, nest: Nest, part: Part, reach: Reach, last: int) -> None:
         super().__init__(unit, nest, part, reach, last)
         self.edges = True
-        self.quad, self.line = QUAD // BYTES[part.window.ctype], BANKS // BYTES[part.window.ctype]
+        self.quad, self.line = WIDEST // BYTES[part.window.ctype], BANKS // BYTES[part.window.ctype]
         self.brought = reach.vectors(WARP * reach.strip)
         last_read = self.brought * reach.vec + self.quad - 1
         #: Elements of a warp.
@@ -108,7 +105,7 @@ class ThroughShared(FromMemory):
 
     def declare(self, block: int) -> None:
         ctype, number = self.part.window.ctype, self.part.number
-        self.unit.add(f"__shared__ __align__({QUAD}) {ctype} rows{number}[{self.room * block // WARP}];")
+        self.unit.add(f"__shared__ __align__({WIDEST}) {ctype} rows{number}[{self.room * block // WARP}];")
         self.unit.add(f"{ctype}* const mine{number} = rows{number} + (threadIdx.x >> 5) * {self.room};")
 
     def _slot(self, j: str) -> str:

@@ -3,7 +3,7 @@ outputs do not begin aligned, so that neighbouring threads write neighbouring el
 
 from __future__ import annotations
 
-from kernel_assistant.generator.cuda.strip_reach import WIDEST, store_vec
+from kernel_assistant.generator.cuda.strip_reach import BANKS, WARP, WIDEST, store_vec
 from kernel_assistant.generator.expr import Axis, Load
 from kernel_assistant.generator.nest import Access, Nest
 from kernel_assistant.generator.render import Body, Unit, element, joined
@@ -28,7 +28,7 @@ class Stores:
         #: Elements of a vector of an access along the row, by identity; turned: stores that are exchanged.
         self.vec = {id(access): store_vec(nest, access, strip) for access, _ in self.stores}
         self.turned = [access for access, _ in self.stores if block and self._is_short(access)]
-        self.bytes = sum(block * strip * DTYPE_BYTES[access.dtype] for access in self.turned)
+        self.bytes = sum(self._room(access) * block // WARP * DTYPE_BYTES[access.dtype] for access in self.turned)
         body = [nest.loads[id(expr)] for expr in plan.body if isinstance(expr, Load) and expr.buffer]
         self.read: list[Access] = []
         for access in dict.fromkeys(body):
@@ -45,16 +45,26 @@ class Stores:
     def _is_turned(self, access: Access) -> bool:
         return any(access is other for other in self.turned)
 
+    def _room(self, access: Access) -> int:
+        """Elements of shared memory of a warp: 16 bytes are left out after each line of banks."""
+        size = DTYPE_BYTES[access.dtype]
+        return WARP * self.strip * (BANKS + WIDEST) // BANKS if self.strip * size > WIDEST else WARP * self.strip
+
+    def _slot(self, access: Access, place: str) -> str:
+        """Where an element of the warp's strips stands."""
+        size = DTYPE_BYTES[access.dtype]
+        if self.strip * size <= WIDEST:
+            return f"own_{access.name} + {place}"
+        return f"own_{access.name} + ({place} + ({place}) / {BANKS // size}u * {WIDEST // size}u)"
+
     def declare(self) -> None:
         """The warp's shared memory."""
         for access in self.turned:
-            kind = element(access, "cuda")
-            size = DTYPE_BYTES[access.dtype]
-            self.unit.add(
-                f"__shared__ __align__(16) unsigned char turn_{access.name}[{self.block * self.strip * size}];"
-            )
-            at = f"(threadIdx.x & ~31u) * {self.strip}"
-            self.unit.add(f"{kind}* const own_{access.name} = reinterpret_cast<{kind}*>(turn_{access.name}) + {at};")
+            kind, name, room = element(access, "cuda"), access.name, self._room(access)
+            count = room * self.block // WARP * DTYPE_BYTES[access.dtype]
+            self.unit.add(f"__shared__ __align__({WIDEST}) unsigned char turn_{name}[{count}];")
+            at = f"(threadIdx.x >> 5) * {room}"
+            self.unit.add(f"{kind}* const own_{name} = reinterpret_cast<{kind}*>(turn_{name}) + {at};")
 
     def open(self, loops: Loops) -> None:
         """Before the loop over the outputs of a strip: what is read beside its windows, room for what is written."""
@@ -120,12 +130,13 @@ class Stores:
         unit, name = self.unit, access.name
         unit.add("#pragma unroll")
         unit.open(f"for (int c = 0; c < {self.strip // vec}; ++c)")
-        unit.add(f"ka_store<{vec}, 0>(own_{name} + lane * {self.strip} + c * {vec}, s_{name}[c]);")
+        unit.add(f"const unsigned j = lane * {self.strip} + c * {vec};")
+        unit.add(f"ka_store<{vec}, 0>({self._slot(access, 'j')}, s_{name}[c]);")
         unit.close()
         unit.add("__syncwarp();")
         unit.add("#pragma unroll")
         unit.open(f"for (int c = 0; c < {self.strip}; ++c)")
-        unit.add("const int e = piece + c * 32 + lane;")
-        unit.add(f"if (e < {self.length}) ({row})[e] = own_{name}[c * 32 + lane];")
+        unit.add("const unsigned j = c * 32 + lane;")
+        unit.add(f"if (piece + (int)j < {self.length}) ({row})[piece + (int)j] = *({self._slot(access, 'j')});")
         unit.close()
         unit.add("__syncwarp();")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from kernel_assistant.generator.cpu.window import neutral_text
 from kernel_assistant.generator.cuda.common import scope_loads
-from kernel_assistant.generator.cuda.strip_reach import Reach, reach_of
-from kernel_assistant.generator.cuda.strip_read import WARP, FromMemory, ThroughShared
+from kernel_assistant.generator.cuda.strip_reach import WARP, Reach, reach_of
+from kernel_assistant.generator.cuda.strip_read import FromMemory, ThroughShared
 from kernel_assistant.generator.cuda.strip_store import Loops, Stores
 from kernel_assistant.generator.cuda.window import FULL_ENOUGH, UNROLLED, Direct
 from kernel_assistant.generator.cuda.window_shared import STATIC_LIMIT
