@@ -92,14 +92,16 @@ def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
     found = _cut_around(graph, target, frozenset())
     if isinstance(found, Partition) or target not in RATES:
         return found
-    stay = nodes_that_stay(graph, lambda alone: _is_writable(alone, target))
+    stay = nodes_that_stay(graph, lambda alone: _is_writable(tuple(write_graph(alone)), target))
     partial = _cut_around(graph, target, stay) if stay else found
     # Something has to be left for us to do, and be it one kernel.
     ours = isinstance(partial, Partition) and any(map(_computes, partial.parts))
     return partial if ours else found
 
 
-def _is_writable(graph: OpGraph, target: str) -> bool:
+@lru_cache(maxsize=512)
+def _is_writable(lines: tuple[str, ...], target: str) -> bool:
+    graph = read_graph(list(lines))
     return is_one_nest(graph, target) or isinstance(_cut_around(graph, target, frozenset()), Partition)
 
 

@@ -29,13 +29,15 @@ def _alone(graph: OpGraph, nodes: list[Node]) -> OpGraph:
     for name in references(nodes[0]):
         names.setdefault(name, f"x{len(names)}")
     inputs = tuple(Value(name=inside, spec=graph.spec(name)) for name, inside in names.items())
-    first = renamed(nodes[0], names)
-    outputs = tuple(node.name for node in (nodes[1:] or nodes))
-    return OpGraph(dims=graph.dims, inputs=inputs, nodes=(first, *nodes[1:]), outputs=outputs)
+    # Equal nodes of a graph with many equal layers are then equal graphs.
+    own = {node.name: f"n{number}" for number, node in enumerate(nodes)}
+    alone = tuple(renamed(node, names | own) for node in nodes)
+    outputs = tuple(own[node.name] for node in (nodes[1:] or nodes))
+    return OpGraph(dims=graph.dims, inputs=inputs, nodes=alone, outputs=outputs)
 
 
 def renamed(node: Node, names: dict[str, str]) -> Node:
-    """The node with other names of what it reads."""
+    """The node with other names of what it reads, and of itself if it is named."""
 
     def operand(item: Operand) -> Operand:
         if isinstance(item, list):
@@ -45,9 +47,8 @@ def renamed(node: Node, names: dict[str, str]) -> Node:
         return item
 
     kwargs = {key: operand(item) for key, item in node.kwargs.items()}
-    return Node(
-        name=node.name, op=node.op, args=tuple(operand(item) for item in node.args), kwargs=kwargs, spec=node.spec
-    )
+    args = tuple(operand(item) for item in node.args)
+    return Node(name=names.get(node.name, node.name), op=node.op, args=args, kwargs=kwargs, spec=node.spec)
 
 
 def as_call(original: OpGraph, part: OpGraph, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> ResidualCall:

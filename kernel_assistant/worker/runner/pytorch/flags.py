@@ -31,8 +31,7 @@ def read_flags() -> dict[str, Any]:
     """The settings as plain values."""
     found: dict[str, Any] = {}
     for path in _PLAIN:
-        owner, name = _owner(path)
-        value = getattr(owner, name, None)
+        value = _plain(path)
         if isinstance(value, (str, bool)):
             found[path] = value
     for kind in _ATTENTION:
@@ -60,13 +59,13 @@ def set_flags(flags: dict[str, Any], device: int | None = None) -> None:
         "deterministic": torch.use_deterministic_algorithms,
     }
     for path, value in flags.items():
-        if now.get(path) == value:
-            continue
         if path in setters:
-            setters[path](value)
-        else:
-            owner, name = _owner(path)
-            setattr(owner, name, value)
+            if now.get(path) != value:
+                setters[path](value)
+        elif _plain(path) != value:
+            # Asked again: setting the precision of all sets those of each.
+            owner, _, name = path.rpartition(".")
+            setattr(_below_backends(owner), name, value)
     torch.set_grad_enabled(False)
 
 
@@ -76,9 +75,14 @@ def give_back() -> None:
     torch.cuda.empty_cache()
 
 
-def _owner(path: str) -> tuple[Any, str]:
-    *parents, name = path.split(".")
+def _plain(path: str) -> Any:
+    """A setting below torch.backends; None where this version has none of that name."""
+    owner, _, name = path.rpartition(".")
+    return getattr(_below_backends(owner), name, None)
+
+
+def _below_backends(path: str) -> Any:
     owner: Any = torch.backends
-    for parent in parents:
-        owner = getattr(owner, parent)
-    return owner, name
+    for name in filter(None, path.split(".")):
+        owner = getattr(owner, name, None)
+    return owner
