@@ -176,4 +176,4 @@ def test_derived_folder_is_made_once(tiny, settings):
 def test_info(tiny):
     info = gguf_info(tiny.gguf)
     assert info["parameters"] == tiny.model.num_parameters()
-    assert (info["architecture"], info["weights"], info["kv_heads"]) == ("llama", ["F32", "Q8_0"], 3)
+    assert (info["architecture"], info["weights"], info["kv_heads"]) == ("llama", ["F32", "Q8_0"], 2)

@@ -72,8 +72,8 @@ class Size:
     width: int = 96
     inner: int = 192
     layers: int = 2
-    heads: int = 6
-    head_width: int = 16
+    heads: int = 4
+    head_width: int = 64
     context: int = 512
 
 
