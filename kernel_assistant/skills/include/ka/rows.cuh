@@ -37,6 +37,17 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
   }
   // Elements of p in the places of this row.
   template <class T> __device__ __forceinline__ void gather(C (&to)[ITEMS][V], const T* p, C fill = C()) const {
+    if (wide && aligned<V>(p) && n - column(ITEMS - 1, 0) >= V) {
+      // All of them exist: all loads are under way before the first is converted.
+      T raw[ITEMS][V];
+#pragma unroll
+      for (int i = 0; i < ITEMS; ++i) ka_load<V, 0>(raw[i], p + column(i, 0));
+#pragma unroll
+      for (int i = 0; i < ITEMS; ++i)
+#pragma unroll
+        for (int k = 0; k < V; ++k) to[i][k] = (C)ka_get(raw[i][k]);
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) piece(to[i], i, p, fill);
   }
