@@ -60,7 +60,8 @@ def test_a_demanded_call_is_well_formed(server, tiny):
     messages = [message.openai() for message in tiny.module.QUESTION]
     demanded = {"type": "function", "function": {"name": "evaluate"}}
     choice = chat(server, messages=messages, tools=tiny.module.TOOLS, tool_choice=demanded, max_tokens=200)
-    assert isinstance(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])["tier"], str)
+    arguments = json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])
+    assert arguments in ({"tier": "quick"}, {"tier": "full"})
 
 
 def test_a_killed_engine_is_started_again_and_ends_for_good(server, settings):
@@ -70,7 +71,7 @@ def test_a_killed_engine_is_started_again_and_ends_for_good(server, settings):
     assert eventually(lambda: running(settings).status is ServerStatus.restarting)
     assert eventually(lambda: not any(map(is_alive, everything)))
     assert stop_running(settings)
-    assert not is_alive(server.pid)
+    assert eventually(lambda: not is_alive(server.pid))
 
 
 def test_a_model_that_is_not_there_is_said_in_one_line(settings, monkeypatch):

@@ -35,10 +35,12 @@ TOOLS = [
         "function": {
             "name": "evaluate",
             "description": "Run it.",
+            "strict": True,
             "parameters": {
                 "type": "object",
-                "properties": {"tier": {"type": "string"}},
+                "properties": {"tier": {"type": "string", "enum": ["quick", "full"]}},
                 "required": ["tier"],
+                "additionalProperties": False,
             },
         },
     }
