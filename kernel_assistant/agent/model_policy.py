@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from kernel_assistant.agent.calls import Call
 from kernel_assistant.agent.conversation import Conversation, Room
 from kernel_assistant.agent.directives import DirectiveError, candidate_from
@@ -62,6 +64,7 @@ class ModelPolicy:
         self._view: EpisodeView
         self._deadline = 0.0
         self._generated = self._idle = 0
+        self._judged = ""
         self._game = self._play()
 
     def supports(self, graph: OpGraph, target: str) -> str | None:
@@ -98,8 +101,9 @@ class ModelPolicy:
             self._check_idle(reply, calls)
             for call in calls:
                 self._emit(Progress(phase="search", message=f"model, turn {self._talk.turn - 1}: {call.name or '?'}"))
-                observation = yield from self._done(call, reply)
-                self._talk.add(self._profile.observation(call, observation))
+                self._judged = ""
+                observation = self._profile.observation(call, (yield from self._done(call, reply)))
+                self._talk.add(msgspec.structs.replace(observation, candidate=self._judged))
 
     def _go_on_with(self, view: EpisodeView) -> None:
         """After a crash: the best candidate so far lies in the workspace, and the model is told."""
@@ -179,6 +183,7 @@ class ModelPolicy:
         best_ms = Tried(self._view.steps).best_ms
         yield Move(message=reply.content[:MOST_SAID], candidates=(candidate,), tier=tier)
         evaluation = self._latest(candidate)
+        self._judged = evaluation.candidate
         return self._profile.report(evaluation, self._view, candidate, best_ms)
 
     def _candidate(self) -> Candidate:

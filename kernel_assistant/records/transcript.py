@@ -34,13 +34,15 @@ class Message(Record, frozen=True, kw_only=True):
     """One message. The fields from `reasoning` on are for what an assistant says.
 
     `token_ids` and `logprobs` (natural logarithms) have one entry for each sampled token, and are None where the server
-    does not give them. `short_from` is the turn from which on the message is sent in short, 0 for never.
+    does not give them. `short_from` is the turn from which on the message is sent in short, 0 for never. `candidate` is
+    the hash of what an observation reports on: its evaluation is among the trajectory's.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     tool_call_id: str = ""
     short_from: int = 0
+    candidate: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     token_ids: tuple[int, ...] | None = None
@@ -51,6 +53,8 @@ class Message(Record, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.role != "assistant" and (self.tool_calls or self.token_ids is not None or self.logprobs is not None):
             raise ValueError(f"a {self.role} message has no calls and no sampled tokens")
+        if self.candidate and self.role not in ("tool", "user"):
+            raise ValueError(f"a {self.role} message reports on no candidate")
         if (self.role == "tool") != bool(self.tool_call_id):
             raise ValueError("a tool message, and no other, answers a call")
 

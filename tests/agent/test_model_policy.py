@@ -69,6 +69,9 @@ def test_a_model_repairs_what_it_is_told_and_finishes(play):
     assert trajectory.final.correct
     assert trajectory.policy == "model"
     assert trajectory.steps[0].message == "a first try"
+    # Each report names its candidate, so that what was said can be joined with what was measured.
+    named = [message.candidate for message in policy.transcript().messages if message.candidate]
+    assert named == [evaluation.candidate for step in trajectory.steps for evaluation in step.evaluations]
     listed, read, _, broken, _, _, wrong, _, right, profile, full = observations(policy)
     assert "reference/graph.txt" in listed
     assert "1: " in read and "return" in read
