@@ -64,11 +64,11 @@ class Direct:
     def flat(self) -> str:
         """Threads count through all outputs; the number of blocks."""
         unit, nest, bands = self.unit, self.nest, self.bands()
-        size, rest = self.across, nest.size(self.rest)
+        size, rest = nest.size(nest.inner), nest.size(self.rest)
         unit.add(f"const int64_t N = {unit.size(size)};")
         unit.add(f"const int64_t g = (int64_t)blockIdx.x * {self.block} + threadIdx.x;")
         unit.add(f"if (g >= N * {bands} * ({unit.size(rest)})) return;")
-        unit.add("const int64_t i = g % N;" if self.strip == 1 else f"const int i = (int)(g % N) * {self.strip};")
+        unit.add("const int64_t i = g % N;")
         unit.add_if_used("o", f"const int64_t o = g / N{f' / {bands}' if self.row else ''};")
         if self.row is not None:
             unit.add(f"const int first = (int)(g / N % {bands}) * {self.rows};")

@@ -59,20 +59,32 @@ class Strip(Direct):
         if shared > STATIC_LIMIT:
             raise Unsupported(f"{shared} bytes of shared memory for a warp's piece of a row")
 
+    def flat(self) -> str:
+        """Threads count through the strips of all rows. One division of 64 bits; rows have numbers of 32 bits."""
+        self.unit.add(f"const int64_t g = (int64_t)blockIdx.x * {self.block} + threadIdx.x;")
+        self.unit.add(f"const int below = (int)(g / {self.threads});")
+        self.unit.add(f"const int i = (int)(g - (int64_t)below * {self.threads}) * {self.strip};")
+        return f"cdiv({self.threads} * {self._rows_below()}, {self.block})"
+
     def tiles(self) -> str:
         if not self.folded:
             return super().tiles()
-        unit, bands, each = self.unit, self.bands(), self.block // self.width
-        rest = self.nest.size(self.rest)
-        unit.add(f"const int below = (int)(blockIdx.x * {each}u + threadIdx.x / {self.width}u);")
-        unit.add(f"if (below >= {bands} * ({unit.size(rest)})) return;")
+        each = self.block // self.width
+        self.unit.add(f"const int below = (int)(blockIdx.x * {each}u + threadIdx.x / {self.width}u);")
+        blocks = f"cdiv({self._rows_below()}, {each})"
         self.own()
+        if self.leaves and self.threads != self.width:
+            self.unit.add(f"if (i >= {self.length}) return;")
+        return blocks
+
+    def _rows_below(self) -> str:
+        """Where the thread's row of outputs is among all rows; their number as text."""
+        unit, bands, rest = self.unit, self.bands(), self.nest.size(self.rest)
+        unit.add(f"if (below >= {bands} * ({unit.size(rest)})) return;")
         unit.add_if_used("o", f"const int o = below{f' / {bands}' if self.row else ''};")
         if self.row is not None:
             unit.add(f"const int first = below % {bands} * {self.rows};")
-        if self.leaves and self.threads != self.width:
-            unit.add(f"if (i >= {self.length}) return;")
-        return f"cdiv({bands} * ({size_text(rest)}), {each})"
+        return f"{bands} * ({size_text(rest)})"
 
     def own(self) -> None:
         unit, last = self.unit, self._last()
