@@ -63,11 +63,14 @@ def _gate(value: object) -> float:
     return factor
 
 
-def _episodes(value: object) -> int:
-    number = int(str(value))
-    if not 1 <= number <= 16:
-        raise ValueError("want a number from 1 to 16")
-    return number
+def _count(most: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        number = int(str(value))
+        if not 1 <= number <= most:
+            raise ValueError(f"want a number from 1 to {most}")
+        return number
+
+    return parse
 
 
 def _folder(value: object) -> Path:
@@ -120,7 +123,10 @@ class Settings:
     model: str = _setting("", "model in use: a name of `models list`, a file, a folder, OWNER/NAME or a URL", str)
     endpoint: str = _setting("", "OpenAI-compatible URL, or a registered one's name; goes before `model`", str)
     api_key_env: str = _setting("KERNEL_ASSISTANT_API_KEY", "variable that holds the key for a URL", str)
-    episodes: int = _setting(1, "conversations with a model at once, best of all counts: 1 to 16", _episodes)
+    episodes: int = _setting(1, "conversations with a model at once, best of all counts: 1 to 16", _count(16))
+    turns: int = _setting(200, "replies of a model in one conversation: 1 to 200", _count(200))
+    tokens: int = _setting(1_000_000, "tokens that a model may write in one conversation", _count(1_000_000_000))
+    device_time: float | None = _setting(None, "time on the device for a model's tries, such as 60s", parse_seconds)
     vllm_python: str = _setting("", "interpreter with vllm; empty: that of serve --install", str)
     detach: bool = _setting(False, "leave a job to the session host at once", _switch)
     host: str = _setting("", "machine to work on, as ssh names it; none: this one", _machine)

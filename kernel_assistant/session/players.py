@@ -63,7 +63,11 @@ class Players:
         if connection is None:
             return [Phase((self._generator(),), Budget(seconds=seconds), earlier)]
         alone = self._options.policy == "model"
-        budget = Budget(seconds=seconds if alone else MODEL_SHARE * seconds, patience=PATIENCE)
+        budget = Budget(
+            seconds=seconds if alone else MODEL_SHARE * seconds,
+            patience=PATIENCE,
+            device_seconds=self._options.device_time or float("inf"),
+        )
         model = Phase(self._models(connection), budget, tuple(step for step in earlier if not _is_generators(step)))
         if alone:
             return [model]
@@ -123,7 +127,8 @@ class Players:
         )
         compact = connection.compact
         profile = CompactProfile(workspace, target) if compact else FullProfile(self._task, guidance)
-        limits = Limits() if guidance.turns is None else Limits(turns=min(guidance.turns, Limits.turns))
+        turns = min(self._options.turns, guidance.turns or self._options.turns)
+        limits = Limits(turns=turns, tokens=self._options.tokens)
         return ModelPolicy(connection.client(number), profile, world, limits, self._emit, self._services.said)
 
 

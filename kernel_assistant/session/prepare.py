@@ -73,6 +73,9 @@ def options(settings: Settings, python: str, *, kind: JobKind, candidate: Candid
         endpoint=settings.endpoint,
         model=settings.model,
         episodes=settings.episodes,
+        turns=settings.turns,
+        tokens=settings.tokens,
+        device_time=settings.device_time,
     )
 
 

@@ -56,7 +56,8 @@ class AppliedCheck(Record, frozen=True, kw_only=True):
 class JobOptions(Record, frozen=True, kw_only=True):
     """How to run a task. `budget` in seconds; empty `python` means: found from the project.
 
-    `endpoint` and `model` say which model plays ("" for the one in use), `episodes` how many conversations at once.
+    `endpoint` and `model` say which model plays ("" for the one in use), `episodes` how many conversations at once,
+    `turns`, `tokens` and `device_time` (seconds, None for no limit) what each may take.
     `source_path` is the file that `apply` edits where it is not the task's own (the Python call's tasks).
     """
 
@@ -73,6 +74,9 @@ class JobOptions(Record, frozen=True, kw_only=True):
     endpoint: str = ""
     model: str = ""
     episodes: int = 1
+    turns: int = 200
+    tokens: int = 1_000_000
+    device_time: float | None = None
 
 
 class JobRow(Record, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.agent.guidance import read_guidance
+from kernel_assistant.agent.guidance import Guidance, read_guidance
 from kernel_assistant.agent.loop import Episode
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import MissingError, UsageError
@@ -132,6 +132,17 @@ def test_the_best_of_several_conversations_at_once(job, endpoint):
     sources = {step.candidates[0].hash(): step.candidates[0].sources["kernel.cpp"] for step in trajectory.steps}
     assert sources[trajectory.best] == NORM
     assert [len(one.replies) for one in job.store.transcripts.of("1")] == [2, 2, 2]
+
+
+def test_limits_of_a_job_and_of_the_project(job, endpoint, norm, monkeypatch):
+    monkeypatch.setattr(players, "guidance_for", lambda path: Guidance(turns=3))
+    endpoint.answers += [calling(("list", {"folder": "."}))] * 4
+    assert job(policy="model", endpoint=endpoint.url, turns=2).stop_reason is StopReason.turns
+    assert len(endpoint.bodies) == 2
+    assert job(policy="model", endpoint=endpoint.url, tokens=1).stop_reason is StopReason.tokens
+    assert len(endpoint.bodies) == 3
+    endpoint.answers[:] = [calling(write(WRONG), EVALUATE), calling(FINISH)]
+    assert job(policy="model", endpoint=endpoint.url, device_time=1e-6).stop_reason is StopReason.device_time
 
 
 GUIDANCE = '+++\nwithout_tools = ["shell"]\nturns = 5\n+++\nNo shared memory, please.\n'
