@@ -73,6 +73,14 @@ def test_exponential_below_all_numbers(tmp_path: Path) -> None:
     torch.testing.assert_close(got, torch.exp(x), rtol=3e-7, atol=1.5e-45, equal_nan=True)
 
 
+def test_sine_and_cosine_of_any_number(tmp_path: Path) -> None:
+    x = torch.cat([torch.linspace(-300, 300, 6001), torch.tensor([1e5, -3e8, 1e20, 3e38, torch.inf, torch.nan])])[None]
+    graph = export(Function(lambda x: (x.sin(), x.cos())), x.contiguous())
+    found = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)({"x0": x.contiguous()})
+    for got, want in zip(found, (x.double().sin(), x.double().cos()), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=0, atol=2e-7, equal_nan=True)
+
+
 def test_long_scan_keeps_accuracy(tmp_path: Path) -> None:
     """65,536 elements: a running fp32 sum misses 1e-4 here."""
     model, x = Function(lambda x: torch.cumsum(x, 1)), torch.rand(2, 65536)

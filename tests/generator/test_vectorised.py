@@ -14,6 +14,8 @@ EXPRESSIONS = (
     *("ka_exp(t)", "ka_log(t)", "ka_log1p(t)", "ka_expm1(t)", "ka_tanh(t)", "ka_erf(t)", "ka_sigmoid(t)"),
     *("ka_gelu(t)", "ka_gelu_tanh(t)", "ka_softplus(t, 1.0f, 20.0f)", "ka_mish(t)", "ka_log_sigmoid(t)", "ka_selu(t)"),
 )
+#: Where glibc has variants over vectors.
+WITH_LIBRARY = ("ka_sin(t)", "ka_cos(t)", "ka_sin(t) + ka_cos(t)", "ka_pow(t, 1.7f)")
 LOOP = """#include <stdint.h>
 #include "ka_cpu.h"
 extern "C" void loop(const float* __restrict__ x, float* __restrict__ y, int64_t n) {{
@@ -23,7 +25,7 @@ extern "C" void loop(const float* __restrict__ x, float* __restrict__ y, int64_t
 """
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("expression", EXPRESSIONS + (WITH_LIBRARY if "-DKA_LIBMVEC" in cpu.LINK_FLAGS else ()))
 def test_the_loop_is_vectorised(expression, tmp_path):
     source = tmp_path / "loop.cpp"
     source.write_text(LOOP.format(expression=expression))
@@ -31,6 +33,7 @@ def test_the_loop_is_vectorised(expression, tmp_path):
         [
             cpu.compiler(),
             *cpu.FLAGS,
+            *(flag for flag in cpu.LINK_FLAGS if flag.startswith("-D")),
             f"-I{HEADERS}",
             "-fopt-info-vec",
             "-c",

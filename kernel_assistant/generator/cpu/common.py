@@ -12,8 +12,8 @@ from kernel_assistant.generator.render import Body, Unit, element, joined
 
 #: Below this many elements a parallel region costs more than it gains.
 PARALLEL_FROM = 32768
-#: Dimensions of R that lie apart are walked through one by one where the last of them is at least this long.
-LONG = 128
+#: Dimensions of R that lie apart are walked through one by one where the last of them is at least a vector long.
+LONG = 16
 #: Elements whose lane sums are folded into a double at a time.
 CHUNK = 8192
 
@@ -103,6 +103,12 @@ class Walk:
     inner: list[Axis]
 
     @property
+    def short(self) -> int:
+        """L where it is known and pieces of it are shorter than a chunk, else 0."""
+        size = self.inner[-1].size
+        return size if self.outer and isinstance(size, int) and size < CHUNK else 0
+
+    @property
     def loops(self) -> list[tuple[list[Axis], str]]:
         return [(self.outer, "p"), (self.inner, "q")] if self.outer else [(self.inner, "q")]
 
@@ -133,41 +139,73 @@ def reduce_loop(
     """Code for one pass of reductions over q in [begin, end): r<i> is left in scope as each result's total."""
     unit, nest = body.unit, body.nest
     walk = walk or Walk([], nest.reduced)
-    inner = body.inner()
     for reduce in part.reduces:
         unit.add(f"{total_type(reduce)} total_r{nest.reduces.index(reduce)} = {identity(reduce)};")
+    if walk.short:
+        # Several pieces share their lanes: folding them costs as much as a short piece.
+        most = unit.size(nest.size(walk.outer))
+        unit.open(f"for (int64_t b = 0; b < {most}; b += {CHUNK // walk.short})")
+        _begin_lanes(unit, nest, part, lanes)
+        unit.open(f"for (int64_t p = b; p < ka_min({most}, b + {CHUNK // walk.short}); ++p)")
+        _write_step(body, part, keep, walk)
+        _run_lanes(unit, nest, part, lanes, begin, end)
+        unit.close()
+        _fold_lanes(unit, nest, part, lanes)
+        unit.close()
+        return
     walk.open(unit, nest)
-    names = {id(reduce): f"r{nest.reduces.index(reduce)}" for reduce in part.reduces}
-    params = ", ".join(f"{reduce.ctype}& {names[id(reduce)]}" for reduce in part.reduces)
-    step = f"step_{names[id(part.reduces[0])]}"
-    unit.open(f"const auto {step} = [&](int64_t q, {params}) __attribute__((always_inline))")
+    _write_step(body, part, keep, walk)
+    unit.open(f"for (int64_t c = {begin}; c < {end}; c += {CHUNK})")
+    unit.add(f"const int64_t stop = ka_min({end}, c + {CHUNK});")
+    _begin_lanes(unit, nest, part, lanes)
+    _run_lanes(unit, nest, part, lanes, "c", "stop")
+    _fold_lanes(unit, nest, part, lanes)
+    unit.close()
+    walk.close(unit)
+
+
+def _names(nest: Nest, part: Pass) -> list[tuple[Reduce, str]]:
+    return [(reduce, f"r{nest.reduces.index(reduce)}") for reduce in part.reduces]
+
+
+def _write_step(body: Body, part: Pass, keep: dict[int, str], walk: Walk) -> None:
+    """The lambda `step_r<i>`: one element into one lane of each reduction."""
+    unit, nest = body.unit, body.nest
+    inner, names = body.inner(), _names(nest, part)
+    params = ", ".join(f"{reduce.ctype}& {name}" for reduce, name in names)
+    unit.open(f"const auto step_{names[0][1]} = [&](int64_t q, {params}) __attribute__((always_inline))")
     kept = {place: walk.kept(name) for place, name in keep.items()}
     _take_kept(inner, part, kept)
     inner.write(part.body, loads(unit, nest, *walk.loops))
     for expr in part.kept:
         unit.add(f"{kept[id(expr)]} = {inner.name(expr)};")
-    for reduce in part.reduces:
-        unit.add(STEP[reduce.kind].format(names[id(reduce)], inner.name(reduce.arg)))
+    for reduce, name in names:
+        unit.add(STEP[reduce.kind].format(name, inner.name(reduce.arg)))
     unit.close(";")
-    unit.open(f"for (int64_t c = {begin}; c < {end}; c += {CHUNK})")
-    unit.add(f"const int64_t stop = ka_min({end}, c + {CHUNK});")
-    for reduce in part.reduces:
-        unit.add(f"{reduce.ctype} lane_{names[id(reduce)]}[{lanes}];")
-        unit.add(f"for (int l = 0; l < {lanes}; ++l) lane_{names[id(reduce)]}[l] = {identity(reduce)};")
-    unit.add("int64_t q = c;")
-    lane = ", ".join(f"lane_{names[id(reduce)]}[l]" for reduce in part.reduces)
-    unit.open(f"for (; q + {lanes} <= stop; q += {lanes})")
+
+
+def _begin_lanes(unit: Unit, nest: Nest, part: Pass, lanes: int) -> None:
+    for reduce, name in _names(nest, part):
+        unit.add(f"{reduce.ctype} lane_{name}[{lanes}];")
+        unit.add(f"for (int l = 0; l < {lanes}; ++l) lane_{name}[l] = {identity(reduce)};")
+
+
+def _run_lanes(unit: Unit, nest: Nest, part: Pass, lanes: int, begin: str, end: str) -> None:
+    names = _names(nest, part)
+    lane = ", ".join(f"lane_{name}[l]" for _, name in names)
+    unit.add(f"int64_t q = {begin};")
+    unit.open(f"for (; q + {lanes} <= {end}; q += {lanes})")
     unit.add("#pragma omp simd")
-    unit.add(f"for (int l = 0; l < {lanes}; ++l) {step}(q + l, {lane});")
+    unit.add(f"for (int l = 0; l < {lanes}; ++l) step_{names[0][1]}(q + l, {lane});")
     unit.close()
-    unit.add("const int left = (int)(stop - q);")
+    unit.add(f"const int left = (int)({end} - q);")
     unit.add("#pragma omp simd")
-    unit.add(f"for (int l = 0; l < left; ++l) {step}(q + l, {lane});")
-    for reduce in part.reduces:
-        name = names[id(reduce)]
+    unit.add(f"for (int l = 0; l < left; ++l) step_{names[0][1]}(q + l, {lane});")
+
+
+def _fold_lanes(unit: Unit, nest: Nest, part: Pass, lanes: int) -> None:
+    for reduce, name in _names(nest, part):
         unit.add(STEP[reduce.kind].format(f"total_{name}", fold(reduce, lanes, f"lane_{name}")))
-    unit.close()
-    walk.close(unit)
 
 
 def _take_kept(inner: Body, part: Pass, keep: dict[int, str]) -> None:

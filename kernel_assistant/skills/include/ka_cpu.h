@@ -8,6 +8,15 @@
 #include <immintrin.h>
 #endif
 
+#if defined(KA_LIBMVEC)
+// glibc's vector variants (since 2.22), which g++ would only take by itself under -ffast-math.
+extern "C" {
+__attribute__((simd("notinbranch"))) float sinf(float) noexcept;
+__attribute__((simd("notinbranch"))) float cosf(float) noexcept;
+__attribute__((simd("notinbranch"))) float powf(float, float) noexcept;
+}
+#endif
+
 #define KA_FN static inline __attribute__((always_inline, unused))
 
 struct ka_bf16 { uint16_t bits; };
@@ -204,7 +213,8 @@ KA_FN float ka_log10(float x) { return ka_log(x) * 0.434294482f; }
 KA_FN float ka_exp2(float x) { return exp2f(x); }
 KA_FN float ka_pow(float x, float y) { return powf(x, y); }
 KA_FN float ka_sin(float x) { return sinf(x); }
-KA_FN float ka_cos(float x) { return cosf(x); }
+// Without its sign, seen as bits: of sinf and cosf of one number g++ makes a single call that has no vector variant.
+KA_FN float ka_cos(float x) { return cosf(ka_as_float(ka_as_int(x) & 0x7fffffff)); }
 KA_FN float ka_tan(float x) { return tanf(x); }
 KA_FN float ka_asin(float x) { return asinf(x); }
 KA_FN float ka_acos(float x) { return acosf(x); }
