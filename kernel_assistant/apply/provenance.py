@@ -68,6 +68,8 @@ def _numbers(result: Result, options: Options) -> dict[str, Any]:
         "timing": to_builtins(evaluation.timing),
         "accuracy": to_builtins(evaluation.accuracy),
         "precision": evaluation.precision,
+        "share_in_our_kernels": evaluation.share_in_our_kernels,
+        "residual": list(evaluation.residual),
         "numerics": result.task.numerics.value,
         "applied": None if options.speedup is None else {"speedup": options.speedup, "speedup_ci": options.speedup_ci},
     }

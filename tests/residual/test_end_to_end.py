@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -86,6 +87,8 @@ def test_verified_applied_run_undone(name: str, worker: Worker, cache: Path, tmp
     source = tmp_path / "model.py"
     source.write_text(text)
     apply_result(tmp_path / "result", source)
+    noted = json.loads((tmp_path / "model_kernels" / name / "provenance.json").read_text())["numbers"]
+    assert noted["residual"] == list(evaluation.residual) and noted["share_in_our_kernels"] < 1.0
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     code = USE.format(name=name)
     done = subprocess.run(
