@@ -69,6 +69,7 @@ def test_metadata_asks_for_torch_only_as_an_extra(installed: Path) -> None:
         "click",
         "msgspec",
         "nvidia-ml-py",
+        "openai",
         "platformdirs",
         "psutil",
         "rich",
