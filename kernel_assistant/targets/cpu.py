@@ -18,8 +18,8 @@ FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-std=c++17", "-fPIC", "-Wall"),
     *("-fno-math-errno", "-fno-trapping-math", "-fno-tree-pre"),
 )
-#: glibc on x86-64 has sine, cosine and power over vectors in a library of its own, with errors below 4 units in the last
-#: place; every glibc that runs PyTorch has it. ka_cpu.h declares them.
+#: glibc on x86-64 has sine, cosine and power over vectors in a library of its own, with errors below 4 units in the
+#: last place; every glibc that runs PyTorch has it. ka_cpu.h declares them.
 _VECTOR_LIBRARY = ("-DKA_LIBMVEC", "-Wl,--push-state,--no-as-needed,-lmvec,--pop-state")
 _HAS_VECTOR_LIBRARY = platform.machine() in ("x86_64", "AMD64") and platform.libc_ver()[0] == "glibc"
 #: Linked by hand without libgomp: the loading process provides the OpenMP runtime (see runner/executor.py).
