@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_assistant.generator.ladders import derived
 from kernel_assistant.generator.schedule import Schedule, make
-from kernel_assistant.generator.search_team import team_rows
+from kernel_assistant.generator.search_team import long_rows
 from kernel_assistant.generator.workload import Shape
 from kernel_assistant.targets.base import DeviceFacts
 
@@ -65,13 +65,13 @@ def _pointwise(shape: Shape) -> list[Schedule]:
 def _rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     cores = max(device.cores, 1)
     found = _safe_first([*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)])
-    teams = team_rows(shape, device)
+    kept = long_rows(shape, device)
     if shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20:
         split = _split_rows(shape, cores)
-        return [split[0], *teams, *split[1:], *found]
-    # Where a row fills many blocks, teams come before clusters; a few blocks meet sooner in a cluster.
-    ahead = 1 if shape.reduced * shape.copied_bytes >= TEAM_BYTES else 4
-    return [*found[:ahead], *teams, *found[ahead:]]
+        return [split[0], *kept, *split[1:], *found]
+    # Where a row fills many blocks, teams and relays come before clusters; a few blocks meet sooner in a cluster.
+    ahead, count = (1, len(kept)) if shape.reduced * shape.copied_bytes >= TEAM_BYTES else (4, 2)
+    return [*found[:ahead], *kept[:count], *found[ahead:], *kept[count:]]
 
 
 def _split_rows(shape: Shape, cores: int) -> list[Schedule]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_assistant.generator.cpu.common import costly
-from kernel_assistant.generator.cuda.group import make_layout
+from kernel_assistant.generator.cuda.group import make_layout, stands_still
 from kernel_assistant.generator.cuda.sweeps import read_again
 from kernel_assistant.generator.expr import Axis, children
 from kernel_assistant.generator.nest import Nest, accesses
@@ -18,9 +18,9 @@ from kernel_assistant.records.graph import DTYPE_BYTES
 class Shape:
     """Base sizes of the loops and what moves along them.
 
-    `row_bytes`: bytes of one position of R over all loads along it; `copied_bytes`: over those that the first pass and
-    later ones read, as a copy in shared memory holds them; `written_bytes`: of all outputs; `vec`: elements
-    of a 16-byte access if the layout permits; `kept`: most values held for later passes at a time; `passes`: sweeps
+    `row_bytes`: bytes of one position of R over all loads that move along it; `copied_bytes`: over those that the first
+    pass and later ones read, as a copy in shared memory holds them; `written_bytes`: of all outputs; `vec`: elements of
+    a 16-byte access if the layout permits; `kept`: most values held for later passes at a time; `passes`: sweeps
     over R; `costly`: some of the kept values are expensive to have again; `static`: R is no free dimension;
     `shifted`: rows begin unaligned; `reverse`: a scan runs from the end.
     """
@@ -62,7 +62,11 @@ def measure(nest: Nest, dims: dict[str, int]) -> Shape:
         outer=outer,
         reduced=reduced,
         inner=inner,
-        row_bytes=sum(DTYPE_BYTES[a.dtype] for a in along if not a.buffer.startswith("out")),
+        row_bytes=sum(
+            DTYPE_BYTES[a.dtype]
+            for a in along
+            if not a.buffer.startswith("out") and not stands_still(a, nest.reduced, vec)
+        ),
         copied_bytes=sum(DTYPE_BYTES[a.dtype] for a in read_again(nest, plan_passes(nest))),
         written_bytes=written,
         vec=vec,
