@@ -11,6 +11,9 @@ import signal
 import sys
 import threading
 
+#: Of llama.cpp. What it says of each request would fill the disk.
+_WARNINGS = 2
+
 
 def main() -> int:
     """Serve until told to end. 1 where the model cannot be loaded; llama.cpp has said why on stderr."""
@@ -27,6 +30,8 @@ def main() -> int:
     params.n_ctx = options.context * options.slots
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
     params.ui = False
+    params.endpoint_metrics = True
+    params.verbosity = _WARNINGS
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as error:

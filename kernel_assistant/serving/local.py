@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from kernel_assistant.serving.engine import EngineProcess, EngineSpec
 from kernel_assistant.serving.errors import EngineError
 
@@ -20,10 +22,7 @@ class LocalEngine:
     """One engine, safe to use from several threads. An engine that ended is started again by the next `running`."""
 
     def __init__(self, spec: EngineSpec) -> None:
-        # A log of its own: several processes of ours may run one at once.
-        descriptor, log = tempfile.mkstemp(prefix="llama.cpp-", suffix=".log", dir=spec.log.parent)
-        os.close(descriptor)
-        self.spec = replace(spec, log=Path(log))
+        self.spec = replace(spec, log=_own_log(spec.log.parent))
         self._process: EngineProcess | None = None
         self._lock = threading.Lock()
 
@@ -65,3 +64,13 @@ class LocalEngine:
                 process.stop()
                 raise EngineError(f"{self.spec.engine} was not ready in time", f"see {self.spec.log}")
             time.sleep(_LOOK_EVERY)
+
+
+def _own_log(folder: Path) -> Path:
+    """Several processes of ours may run an engine at once. Logs of those that were killed go now."""
+    for path in folder.glob("embedded-*.log"):
+        if not psutil.pid_exists(int(path.stem.split("-")[1])):
+            path.unlink(missing_ok=True)
+    descriptor, log = tempfile.mkstemp(prefix=f"embedded-{os.getpid()}-", suffix=".log", dir=folder)
+    os.close(descriptor)
+    return Path(log)

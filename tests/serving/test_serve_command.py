@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import stat
 import subprocess
@@ -102,8 +103,6 @@ def test_foreground_server_ends_with_its_command(tiny, settings, number):
 
 def test_a_server_that_was_killed_does_not_stand_in_the_way(run, tiny, settings):
     assert run("serve", tiny.gguf, "--detach").returncode == 0
-    import os
-
     os.kill(running(settings).pid, signal.SIGKILL)
     assert eventually(lambda: running(settings) is None)
     assert run("serve", tiny.gguf, "--detach").returncode == 0
@@ -209,3 +208,26 @@ def test_an_embedded_engine_starts_when_it_is_asked_for(run, tiny, settings):
     pid = engine._process.pid
     close()
     assert not is_alive(pid)
+
+
+def test_installing_without_an_index_fails_in_one_line(run):
+    done = run("serve", "--install", PIP_NO_INDEX="1")
+    assert done.returncode == 3, done.stderr
+    assert "error: pip could not install vllm" in done.stderr
+    assert "vllm is not installed" in run("serve", "some/model").stderr
+
+
+def test_logs_of_killed_processes_go(tiny, settings):
+    from kernel_assistant.serving.local import LocalEngine
+    from kernel_assistant.serving.plan import plan
+    from kernel_assistant.serving.request import ServeRequest
+
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    spec = plan(ServeRequest(model=str(tiny.gguf), engine="llama.cpp"), settings)
+    left = spec.log.with_name(f"embedded-{ended.pid}-x.log")
+    mine = spec.log.with_name(f"embedded-{os.getpid()}-x.log")
+    left.touch()
+    mine.touch()
+    LocalEngine(spec).stop()
+    assert not left.exists() and mine.exists()

@@ -82,7 +82,7 @@ class Size:
 TEN_MILLION = Size(width=384, inner=1024, layers=6, heads=6, head_width=64, context=4096)
 
 
-def make(folder: Path, size: Size | None = None, *, steps: int = 160, device: str = "cpu") -> LlamaForCausalLM:
+def make(folder: Path, size: Size | None = None, *, steps: int = 110, device: str = "cpu") -> LlamaForCausalLM:
     """Train and save one; the model in float32. Grouped queries, tied embedding, a vocabulary with spare ids."""
     size = size or Size()
     torch.manual_seed(0)
@@ -119,12 +119,17 @@ def conversation_ids(words: PreTrainedTokenizerFast, tools: Sequence[Any] = ()) 
 def _learn(model: LlamaForCausalLM, conversations: list[tuple[list[int], list[int]]], steps: int) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # so little work is slower on several, and much slower beside others
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3 if model.config.hidden_size < 200 else 1e-3)
-    for step in range(steps):
-        prompt, answer = conversations[step % len(conversations)]
-        ids = torch.tensor([prompt + answer], device=model.device)
-        labels = ids.clone()
-        labels[:, : len(prompt)] = -100
+    longest = max(len(prompt + answer) for prompt, answer in conversations)
+    ids = torch.zeros(len(conversations), longest, dtype=torch.long)
+    labels = torch.full_like(ids, -100)
+    for row, (prompt, answer) in enumerate(conversations):
+        end = len(prompt + answer)
+        ids[row, :end] = torch.tensor(prompt + answer)
+        labels[row, len(prompt) : end] = ids[row, len(prompt) : end]
+    ids, labels = ids.to(model.device), labels.to(model.device)
+    rate = 3e-3 if model.config.hidden_size < 200 else 1e-3
+    optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
+    for _ in range(steps):
         loss = model(input_ids=ids, labels=labels).loss
         optimiser.zero_grad()
         loss.backward()
