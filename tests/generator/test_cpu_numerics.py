@@ -46,6 +46,7 @@ def test_first_schedule(name: str, tmp_path: Path) -> None:
         ("rows: apart long", make("cpu", "rows/again", nt=1)),
         ("rows: group norm long", make("cpu", "rows/again", nt=1)),
         ("rows: group norm long", FEW_ROWS_SPLIT),
+        ("rows: apart", FEW_ROWS_SPLIT),
         ("rows: everything", FEW_ROWS_SPLIT),
         ("cols: softmax", make("cpu", "cols/tile", nt=1, tile=32)),
         ("scan: exclusive", make("cpu", "scan/rows", nt=1, tile=256)),

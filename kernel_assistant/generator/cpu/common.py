@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernel_assistant.generator.cpu.walk import Walk
 from kernel_assistant.generator.expr import Axis, Expr, Op, Reduce
 from kernel_assistant.generator.lower import Output
 from kernel_assistant.generator.nest import Access, Nest, accesses
@@ -12,8 +11,6 @@ from kernel_assistant.generator.render import Body, Unit, element, joined
 
 #: Below this many elements a parallel region costs more than it gains.
 PARALLEL_FROM = 32768
-#: Dimensions of R that lie apart are walked through one by one where the last of them is at least a vector long.
-LONG = 16
 #: Elements whose lane sums are folded into a double at a time.
 CHUNK = 8192
 
@@ -95,58 +92,18 @@ def streamed(nest: Nest, part: Pass, axes: list[Axis], nt: int) -> list[Access]:
     return [access for access, _ in part.stores if nt and access.linear(axes) == 1]
 
 
-@dataclass(frozen=True)
-class Walk:
-    """How a pass goes along R: through the positions p of `outer`, for each through the L positions q of `inner`."""
-
-    outer: list[Axis]
-    inner: list[Axis]
-
-    @property
-    def short(self) -> int:
-        """L where it is known and pieces of it are shorter than a chunk, else 0."""
-        size = self.inner[-1].size
-        return size if self.outer and isinstance(size, int) and size < CHUNK else 0
-
-    @property
-    def loops(self) -> list[tuple[list[Axis], str]]:
-        return [(self.outer, "p"), (self.inner, "q")] if self.outer else [(self.inner, "q")]
-
-    def kept(self, name: str) -> str:
-        """The element of a row buffer at the current position."""
-        return f"{name}[p * L + q]" if self.outer else f"{name}[q]"
-
-    def open(self, unit: Unit, nest: Nest) -> None:
-        if self.outer:
-            unit.open(f"for (int64_t p = 0; p < {unit.size(nest.size(self.outer))}; ++p)")
-
-    def close(self, unit: Unit) -> None:
-        if self.outer:
-            unit.close()
-
-
-def walk_of(nest: Nest) -> Walk:
-    """Apart where the last dimension is long: then no position is computed by a division."""
-    last = nest.reduced[-1].size
-    if len(nest.reduced) > 1 and (not isinstance(last, int) or last >= LONG):
-        return Walk(nest.reduced[:-1], nest.reduced[-1:])
-    return Walk([], nest.reduced)
-
-
-def reduce_loop(
-    body: Body, part: Pass, lanes: int, begin: str, end: str, keep: dict[int, str], walk: Walk | None = None
-) -> None:
-    """Code for one pass of reductions over q in [begin, end): r<i> is left in scope as each result's total."""
+def reduce_loop(body: Body, part: Pass, lanes: int, keep: dict[int, str], walk: Walk) -> None:
+    """Code for one pass of reductions along `walk`: total_r<i> is left in scope as each result's total."""
     unit, nest = body.unit, body.nest
-    walk = walk or Walk([], nest.reduced)
+    begin, end = walk.limits
+    pieces = walk.pieces(CHUNK)
     for reduce in part.reduces:
         unit.add(f"{total_type(reduce)} total_r{nest.reduces.index(reduce)} = {identity(reduce)};")
-    if walk.short:
+    if pieces:
         # Several pieces share their lanes: folding them costs as much as a short piece.
-        most = unit.size(nest.size(walk.outer))
-        unit.open(f"for (int64_t b = 0; b < {most}; b += {CHUNK // walk.short})")
+        walk.open_batch(unit, nest, pieces)
         _begin_lanes(unit, nest, part, lanes)
-        unit.open(f"for (int64_t p = b; p < ka_min({most}, b + {CHUNK // walk.short}); ++p)")
+        walk.open(unit, nest, pieces)
         _write_step(body, part, keep, walk)
         _run_lanes(unit, nest, part, lanes, begin, end)
         unit.close()
@@ -222,12 +179,10 @@ def take_totals(body: Body, part: Pass) -> None:
         body.names[id(reduce)] = name
 
 
-def store_loop(
-    body: Body, part: Pass, begin: str, end: str, nt: int, keep: dict[int, str], walk: Walk | None = None
-) -> None:
-    """Code for the last pass: outputs at q in [begin, end), through a tile where they are streamed."""
+def store_loop(body: Body, part: Pass, nt: int, keep: dict[int, str], walk: Walk) -> None:
+    """Code for the last pass: outputs along `walk`, through a tile where they are streamed."""
     unit, nest, tile = body.unit, body.nest, 512
-    walk = walk or Walk([], nest.reduced)
+    begin, end = walk.limits
     inner = body.inner()
     _take_kept(inner, part, {place: walk.kept(name) for place, name in keep.items()})
     through = streamed(nest, part, walk.inner, nt)

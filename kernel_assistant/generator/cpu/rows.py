@@ -14,8 +14,8 @@ from kernel_assistant.generator.cpu.common import (
     store_loop,
     stores,
     take_totals,
-    walk_of,
 )
+from kernel_assistant.generator.cpu.walk import walk_of
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Expr, Reduce, children
 from kernel_assistant.generator.nest import Nest
@@ -31,10 +31,8 @@ def emit_rows(nest: Nest, schedule: Schedule) -> Unit:
     unit = Unit(nest.prefix + "rows", "cpu")
     plan = plan_passes(nest, _worth_keeping(nest) if schedule.form == "rows/keep" else nothing)
     walk = walk_of(nest)
-    end = "L" if walk.outer else "R"
     unit.add(f"const int64_t O = {unit.size(nest.size(nest.outer))}, R = {unit.size(nest.size(nest.reduced))};")
-    if walk.outer:
-        unit.add(f"const int64_t L = {unit.size(nest.size(walk.inner))};")
+    walk.declare(unit, nest)
     parallel(unit, "O * R")
     unit.open("for (int64_t o = 0; o < O; ++o)")
     pointers(unit, nest, nest.outer, "o")
@@ -43,10 +41,10 @@ def emit_rows(nest: Nest, schedule: Schedule) -> Unit:
     for part in plan.passes:
         body.write(part.scope, loads(unit, nest), "s")
         if part.reduces:
-            reduce_loop(body, part, schedule["lanes"], "0", end, keep, walk)
+            reduce_loop(body, part, schedule["lanes"], keep, walk)
             take_totals(body, part)
         else:
-            store_loop(body, part, "0", end, schedule["nt"], keep, walk)
+            store_loop(body, part, schedule["nt"], keep, walk)
     body.write(plan.scope, loads(unit, nest), "s")
     stores(body, plan.stores)
     unit.close()

@@ -12,6 +12,7 @@ from kernel_assistant.generator.cpu.common import (
     streamed,
     take_totals,
 )
+from kernel_assistant.generator.cpu.walk import walk_of
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Expr, Scan, children
 from kernel_assistant.generator.nest import Nest
@@ -60,7 +61,7 @@ def emit_scan_rows(nest: Nest, schedule: Schedule) -> Unit:
     body = Body(unit, nest)
     for part in plan.passes[:-1]:
         body.write(part.scope, loads(unit, nest), "s")
-        reduce_loop(body, part, schedule["lanes"], "0", "R", {})
+        reduce_loop(body, part, schedule["lanes"], {}, walk_of(nest))
         take_totals(body, part)
     body.write(plan.passes[-1].scope, loads(unit, nest), "s")
     _scan_tiles(body, plan.passes[-1], tile, schedule["nt"])

@@ -13,6 +13,7 @@ from kernel_assistant.generator.cpu.common import (
     stores,
     total_type,
 )
+from kernel_assistant.generator.cpu.walk import walk_of
 from kernel_assistant.generator.expr import Expr, Reduce
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.passes import plan_passes
@@ -29,6 +30,8 @@ def emit_split(nest: Nest, schedule: Schedule) -> tuple[Unit, tuple[BufferSpec, 
     plan = plan_passes(nest)
     chunk, rows, width = schedule["chunk"], nest.size(nest.outer), nest.size(nest.reduced)
     unit.add(f"const int64_t O = {unit.size(rows)}, R = {unit.size(width)};")
+    walk = walk_of(nest, some=True)
+    walk.declare(unit, nest)
     unit.add(f"const int64_t chunks = (R + {chunk - 1}) / {chunk};")
     scratch: list[BufferSpec] = []
     scope: list[Expr] = []
@@ -44,12 +47,12 @@ def emit_split(nest: Nest, schedule: Schedule) -> tuple[Unit, tuple[BufferSpec, 
         body = _with_totals(unit, nest, done)
         body.write(scope, loads(unit, nest), "s")
         if part.reduces:
-            reduce_loop(body, part, schedule["lanes"], "begin", "end", {})
+            reduce_loop(body, part, schedule["lanes"], {}, walk)
             for reduce in part.reduces:
                 name = f"r{nest.reduces.index(reduce)}"
                 unit.add(f"{unit.buffer(f'part_{name}')}[task] = total_{name};")
         else:
-            store_loop(body, part, "begin", "end", schedule["nt"], {})
+            store_loop(body, part, schedule["nt"], {}, walk)
         unit.close()
         for reduce in part.reduces:
             scratch += _combine(unit, nest, reduce, size_text(rows), f"cdiv({size_text(width)}, {chunk})")
