@@ -1,4 +1,4 @@
-"""Ten classes of transformers as they are installed: scanned, optimized, applied, checked, scanned again, undone.
+"""Ten classes of transformers, two of torchvision, as installed: scanned, optimized, applied, checked, scanned, undone.
 
 The search is one schedule of each, verified in full: what a longer one finds is measured by bench/real_classes.py.
 """
@@ -6,6 +6,7 @@ The search is one schedule of each, verified in full: what a longer one finds is
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import threading
@@ -26,13 +27,23 @@ from kernel_assistant.targets.detect import detect
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PROGRAM = Path(__file__).parents[1] / "data" / "programs" / "real_models.py"
-MODELS = "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler"
-CLASSES = (
-    *("LlamaRMSNorm", "LlamaRotaryEmbedding", "Gemma2RMSNorm", "T5LayerNorm", "BertEmbeddings"),
-    *("NewGELUActivation", "CohereLayerNorm", "ConvNextV2GRN", "ConvNextV2LayerNorm", "TimeSeriesStdScaler"),
-)
-#: Another size of one of them, beside the first.
-SIZES = (*CLASSES, "ConvNextV2GRN#2")
+#: Library → models, classes (`#2`: another size beside the first), classes with instances that nothing is done for.
+CASES = {
+    "transformers": (
+        "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler",
+        (
+            *("LlamaRMSNorm", "LlamaRotaryEmbedding", "Gemma2RMSNorm", "T5LayerNorm", "BertEmbeddings"),
+            *("NewGELUActivation", "CohereLayerNorm", "ConvNextV2GRN", "ConvNextV2GRN#2", "ConvNextV2LayerNorm"),
+            "TimeSeriesStdScaler",
+        ),
+        {"ConvNextV2LayerNorm"},
+    ),
+    "torchvision": (
+        "convnext,detection",
+        ("LayerNorm2d", "FrozenBatchNorm2d", "FrozenBatchNorm2d#2"),
+        {"LayerNorm2d", "FrozenBatchNorm2d"},
+    ),
+}
 MAIN = """
 import json
 import sys
@@ -41,51 +52,56 @@ import real_models
 
 if __name__ == "__main__":
     real_models.main()
-    if "kernels_for_transformers" in sys.modules:
-        print(json.dumps(sys.modules["kernels_for_transformers"].counters()))
+    for name, module in list(sys.modules.items()):
+        if name.startswith("kernels_for_"):
+            print(json.dumps(module.counters()))
 """
 
 
-def test_ten_classes_from_scan_to_the_faster_program(home, settings, write, run, tmp_path):
-    pytest.importorskip("transformers")
+@pytest.mark.parametrize("library", CASES)
+def test_classes_of_a_library_from_scan_to_the_faster_program(library, home, settings, write, run, tmp_path):
+    pytest.importorskip(library)
+    models, sizes, partly = CASES[library]
+    classes = {name for name in sizes if "#" not in name}
     shutil.copyfile(PROGRAM, home / PROGRAM.name)
     write("main.py", MAIN)
     untouched = (home / PROGRAM.name).read_bytes()
-    program = ("--", sys.executable, "main.py", "--models", MODELS)
+    program = ("--", sys.executable, "main.py", "--models", models)
 
     first = run("scan", "--json", "--top", "100", "--keep", "100", *program)
     assert first.returncode == 0, first.stderr
     seen = {row["name"]: row for row in json.loads(first.stdout)["classes"]}
-    assert seen.keys() >= set(CLASSES) and all(seen[name]["installed"] for name in CLASSES)
+    assert seen.keys() >= classes and all(seen[name]["installed"] for name in classes)
 
-    optimized(settings, home, tmp_path / "results")
+    optimized(sizes, settings, home, tmp_path / "results")
 
     second = run("scan", "--json", "--against", "1", "--top", "100", *program)
     assert second.returncode == 0, second.stderr
     assert results(second.stderr) == pytest.approx(results(first.stderr), rel=1e-4)
+    assert len(results(first.stderr)) == len(models.split(","))
     counters = json.loads(next(line for line in second.stderr.splitlines() if line.startswith("{")))
-    assert {name for name, found in counters.items() if found["kernel"]} == set(CLASSES), counters
+    assert {name for name, found in counters.items() if found["kernel"]} == classes, counters
     # Kernels are verified for weights of one size; instances of sizes that nothing was done for run the original.
     left = {name: found["fallbacks"] for name, found in counters.items() if found["fallbacks"]}
-    assert left.keys() == {"ConvNextV2LayerNorm"}, left
+    assert left.keys() == partly, left
     comparison = json.loads(second.stdout)["comparison"]
     sys.stdout.write(f"whole program: {comparison['speedup']:.2f} times as fast\n")
-    assert {change["name"] for change in comparison["classes"]} >= set(CLASSES)
+    assert {change["name"] for change in comparison["classes"]} >= classes
 
-    checked = run("check", "--no-timing", "--json", "kernels_for_transformers")
+    checked = run("check", "--no-timing", "--json", f"kernels_for_{library}")
     verdicts = [(one["class_name"], one["status"]) for one in json.loads(checked.stdout)["classes"]]
-    assert sorted(verdicts) == sorted((name.partition("#")[0], "ok") for name in SIZES), checked.stdout
+    assert sorted(verdicts) == sorted((name.partition("#")[0], "ok") for name in sizes), checked.stdout
 
-    assert run("undo", "kernels_for_transformers").returncode == 0
+    assert run("undo", f"kernels_for_{library}").returncode == 0
     assert (home / PROGRAM.name).read_bytes() == untouched
-    assert not (home / "kernels_for_transformers").exists()
+    assert not (home / f"kernels_for_{library}").exists()
 
 
-def optimized(settings, project, folder):
+def optimized(sizes, settings, project, folder):
     """The first schedule of each class, verified, and put into the program."""
     worker, device = Worker(sys.executable), detect("cpu")
     try:
-        for name in SIZES:
+        for name in sizes:
             task, _ = prepare_scanned(f"last:{name}", settings)
             with open_environment(
                 task,
@@ -119,5 +135,5 @@ def optimized(settings, project, folder):
 
 def results(printed):
     """Model → what the program says of its result."""
-    lines = [line.split() for line in printed.splitlines()]
-    return {line[0]: float(line[1]) for line in lines if len(line) == 2 and line[0] in MODELS.split(",")}
+    found = re.findall(r"^(\w+) (\d\S*)$", printed, re.MULTILINE)
+    return {name: float(value) for name, value in found}
