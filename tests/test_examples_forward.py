@@ -12,8 +12,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from kernel_assistant.records import InputSource
+from kernel_assistant.generator.support import Family, classify
+from kernel_assistant.records import InputSource, OpGraph
+from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.source import build_task
+from kernel_assistant.worker.export import export_graph
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -155,6 +158,14 @@ def test_example_keeps_to_its_formula(name: str, monkeypatch: pytest.MonkeyPatch
     for result, want in zip(results, tree_leaves(FORMULAS[name](module.double(), *exact)), strict=True):
         assert result.dtype == (torch.float32 if want.is_floating_point() else want.dtype)
         torch.testing.assert_close(result.to(want.dtype), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_example_can_be_written_for_both_targets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, inputs = load(name, monkeypatch)
+    graph = from_builtins(export_graph(module.requires_grad_(False), tuple(inputs), {}), OpGraph)
+    for target in ("cpu", "cuda"):
+        assert isinstance(classify(graph, target), Family), classify(graph, target)
 
 
 @pytest.mark.parametrize("name", FORMULAS)
