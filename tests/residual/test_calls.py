@@ -79,6 +79,25 @@ def test_frozen_and_one_kind_alone(tmp_path: Path) -> None:
     del alive
 
 
+def test_what_is_returned_as_it_is(tmp_path: Path) -> None:
+    """Only in the shape that the module returns."""
+    for name, last, returned in (("as it is", nn.Identity(), {3}), ("reshaped", nn.Flatten(), set())):
+        model, args = nn.Sequential(nn.GELU(), nn.Conv1d(6, 4, 3), last), (torch.randn(3, 6, 20),)
+        graph = export(model, *args)
+        (tmp_path / name).mkdir()
+        built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path / name)
+        bound, pointers, (output,), alive = built.bind(bindings(graph, model, args))
+        assert bound.returned == returned
+        with torch.no_grad():
+            want = model(*args)
+        tensors = [alive.get(one) for one in bound.names]
+        if returned:
+            tensors[3] = None
+        tensors[4] = tensors[4].view(torch.float32)
+        bound.run(pointers, 0, tensors)
+        torch.testing.assert_close(tensors[3] if returned else output, want)
+
+
 def test_a_result_that_is_an_operand_is_copied(tmp_path: Path) -> None:
     """Later kernels may write where a result lies: never into what belongs to somebody else."""
     spec = TensorSpec(dtype="f32", shape=("B", "8"))

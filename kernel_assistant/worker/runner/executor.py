@@ -112,10 +112,14 @@ class BoundPlan:
         calls = [launch for launch in bound if isinstance(launch, plans.BoundResidualCall)]
         outputs = range(len(plan["inputs"]), len(plan["inputs"]) + len(plan["outputs"]))
         written = {value.buffer for call in calls for value in call.results}
-        #: Buffers that residual calls give, outputs that they write, and, with spec and sizes, all that they need as
-        #: tensors.
+        #: Buffers that residual calls give, outputs that they write in the shape that is returned, and, with spec and
+        #: sizes, all that they need as tensors.
         self.given = frozenset(written - set(outputs))
-        self.returned = written - self.given
+        self.returned = frozenset(
+            value.buffer
+            for value in (value for call in calls for value in call.results)
+            if value.buffer in outputs and (value.shape, value.strides) == _sizes(specs[value.buffer], dims)[:2]
+        )
         used = written.union(value.buffer for call in calls for value in call.reads) - self.given
         self.tensors_of = {index: (specs[index], _sizes(specs[index], dims)) for index in sorted(used)}
         self.scratch_bytes |= {self.names[index]: 0 for index in self.given}
