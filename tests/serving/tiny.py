@@ -35,7 +35,6 @@ TOOLS = [
         "function": {
             "name": "evaluate",
             "description": "Run it.",
-            "strict": True,
             "parameters": {
                 "type": "object",
                 "properties": {"tier": {"type": "string", "enum": ["quick", "full"]}},
