@@ -176,7 +176,7 @@ def open_task(task: dict[str, Any], device: str) -> OpenTask:
     try:
         return _open(task, device)
     except TaskError as error:
-        if task["source"] != "recorded" or error.kind != "unsupported_input" or len(task["workloads"]) < 2:
+        if error.kind != "unsupported_input" or task["source"] != "recorded" or len(task["workloads"]) < 2:
             raise
     return _open({**task, "workloads": task["workloads"][:1]}, device)
 
