@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import threading
 from dataclasses import dataclass
 
 from kernel_assistant.config import Settings
@@ -31,6 +32,7 @@ class Endpoint:
 
 #: llama.cpp processes of this process, by file; they end with it.
 _local: dict[str, LocalEngine] = {}
+_lock = threading.Lock()
 
 
 def endpoint_for(settings: Settings, endpoint: str = "") -> Endpoint:
@@ -53,10 +55,11 @@ def endpoint_for(settings: Settings, endpoint: str = "") -> Endpoint:
 
 def local_engine(entry: ModelEntry, settings: Settings) -> LocalEngine:
     """The llama.cpp process for a GGUF file, started or not. Raises MissingError and UsageError."""
-    if entry.where not in _local:
-        spec = plan(ServeRequest(model=entry.where, engine="llama.cpp"), settings)
-        _local[entry.where] = LocalEngine(spec)
-    return _local[entry.where]
+    with _lock:
+        if entry.where not in _local:
+            spec = plan(ServeRequest(model=entry.where, engine="llama.cpp"), settings)
+            _local[entry.where] = LocalEngine(spec)
+        return _local[entry.where]
 
 
 @atexit.register

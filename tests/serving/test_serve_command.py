@@ -9,13 +9,15 @@ import stat
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.serving.embedded import EmbeddedModel
-from kernel_assistant.serving.endpoint import close, endpoint_for
+from kernel_assistant.serving.endpoint import close, endpoint_for, local_engine
 from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
+from kernel_assistant.serving.registry import find
 from kernel_assistant.serving.state import running, stop_running
 from tests.serving.servers import below, environment, eventually, is_alive
 
@@ -200,9 +202,6 @@ def test_an_embedded_engine_starts_when_it_is_asked_for(run, tiny, settings):
     endpoint = endpoint_for(settings, str(tiny.gguf))
     assert chat(endpoint, tiny)["content"].strip() == tiny.module.ANSWER.partition("<tool_call>")[0].strip()
     assert endpoint_for(settings, str(tiny.gguf)) == endpoint
-    from kernel_assistant.serving.endpoint import local_engine
-    from kernel_assistant.serving.registry import find
-
     engine = local_engine(find(str(tiny.gguf), settings), settings)
     assert EmbeddedModel(engine).complete(tiny.module.QUESTION).role == "assistant"
     pid = engine._process.pid
@@ -231,3 +230,10 @@ def test_logs_of_killed_processes_go(tiny, settings):
     mine.touch()
     LocalEngine(spec).stop()
     assert not left.exists() and mine.exists()
+
+
+def test_threads_that_ask_at_once_get_one_engine(run, tiny, settings):
+    entry = find(str(tiny.gguf), settings)
+    with ThreadPoolExecutor(8) as threads:
+        engines = list(threads.map(lambda _: local_engine(entry, settings), range(8)))
+    assert len(set(map(id, engines))) == 1
