@@ -12,11 +12,12 @@ from kernel_assistant.apply.provenance import Options
 
 @dataclass(frozen=True)
 class Variants:
-    """Two files of the same name in two folders. Both are loaded by path; what they import comes from the task's
-    `search_path`."""
+    """Two files of the same name in two folders, and the package beside the second. Both are loaded by path; what they
+    import comes from the task's `search_path`."""
 
     original: Path
     applied: Path
+    package: Path
 
 
 def applied_variants(
@@ -29,4 +30,4 @@ def applied_variants(
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, place)
     applied: Applied = apply_result(result_dir, places[1], options=options)
-    return Variants(original=places[0], applied=applied.source)
+    return Variants(original=places[0], applied=applied.source, package=applied.package)

@@ -32,6 +32,7 @@ def time_applied(environment: Environment, task: KernelTask, result_dir: Path, f
         params: dict[str, Any] = {
             "task": to_builtins(moved),
             "applied": variants.applied.read_text(encoding="utf-8"),
+            "package": str(variants.package),
             "device": environment.device.index,
             "cache_bytes": environment.device.cache_bytes,
             "compiled": True,

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from .applied.binaries import Binaries, NoBinary
+from .applied_forms import with_kernels
 from .applied_timing import same_values
-from .loading import build, load_module
 from .open_task import open_task
 
 
@@ -37,11 +37,9 @@ def inspect_applied(params: dict[str, Any]) -> dict[str, Any]:
     task = params["task"]
     device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"
     opened = open_task(task, device)
-    edited = {**task, "content": params["applied"], "module_name": f"{task['module_name'] or 'module'}_applied"}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        applied = build(load_module(edited), edited, device)
-        applied.load_state_dict(opened.model.state_dict())
+        applied = with_kernels(opened, params, device)
         args, kwargs = opened.inputs(0, task["seed"], "declared", None)
         with torch.no_grad():
             equal = same_values(opened, opened.model, applied, (args, kwargs))

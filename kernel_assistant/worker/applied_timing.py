@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from .applied_forms import with_kernels
 from .containers import known_to_pytree
 from .inputs import Args, Kwargs
-from .loading import build, load_module
 from .numerics import compare
 from .open_task import OpenTask, open_task
 from .profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
@@ -37,16 +37,15 @@ class Parent(torch.nn.Module):
 
 
 def time_applied(params: dict[str, Any]) -> dict[str, Any]:
-    """Rows of original and applied milliseconds. `task` is the original, `applied` the edited text of the same file.
+    """Rows of original and applied milliseconds. `task` is the original, `applied` the edited text of the same file,
+    `package` the folder of the kernels.
 
     Each row has `name`, `dims`, `elements` (of all inputs), both times, `speedup` with its 99.9% interval, and `equal`.
     """
     task = params["task"]
     device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"
     opened = open_task(task, device)
-    edited = {**task, "content": params["applied"], "module_name": f"{task['module_name'] or 'module'}_applied"}
-    applied = build(load_module(edited), edited, device)
-    applied.load_state_dict(opened.model.state_dict())
+    applied = with_kernels(opened, params, device)
     sizes: list[dict[str, int] | None] = [None, *(opened.held_out_dims() if params.get("held_out", True) else [])]
     rows = []
     with torch.no_grad():
