@@ -93,7 +93,9 @@ def _converse(state: ServerState, figures: dict[str, Any]) -> None:
     second = _chat(state, messages=messages, tools=tiny.TOOLS, max_tokens=16)
     figures["second_turn_tokens"] = second["usage"]["completion_tokens"]
     demanded = {"type": "function", "function": {"name": "evaluate"}}
-    third = _chat(state, messages=messages, tools=tiny.TOOLS, tool_choice=demanded, max_tokens=200, temperature=0)
+    third = _chat(
+        state, messages=messages, tools=tiny.strict_tools(), tool_choice=demanded, max_tokens=200, temperature=0
+    )
     figures["demanded_call"] = [call["function"] for call in third["choices"][0]["message"].get("tool_calls") or ()]
 
 

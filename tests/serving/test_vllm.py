@@ -59,7 +59,7 @@ def test_tool_calls_are_parsed(server, tiny):
 def test_a_demanded_call_is_well_formed(server, tiny):
     messages = [message.openai() for message in tiny.module.QUESTION]
     demanded = {"type": "function", "function": {"name": "evaluate"}}
-    choice = chat(server, messages=messages, tools=tiny.module.TOOLS, tool_choice=demanded, max_tokens=200)
+    choice = chat(server, messages=messages, tools=tiny.module.strict_tools(), tool_choice=demanded, max_tokens=200)
     assert choice["message"].get("tool_calls"), choice
     arguments = json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])
     assert arguments in ({"tier": "quick"}, {"tier": "full"})

@@ -29,7 +29,7 @@ QUESTION = (
     Message(role="user", content="rows=8 softmax over 64"),
 )
 ANSWER = "plan: reg block=256 vec=4\n```cuda\nfloat a = row[i];\n```\n" + write_call("evaluate", '{"tier": "quick"}')
-TOOLS = [
+TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
         "function": {
@@ -44,6 +44,11 @@ TOOLS = [
         },
     }
 ]
+
+
+def strict_tools() -> list[dict[str, Any]]:
+    """The same, to be enforced: vLLM does so only where a tool says it."""
+    return [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
