@@ -17,8 +17,8 @@ from kernel_assistant.session.client import Client
 
 START = Path(__file__).parents[2] / "kernel_assistant" / "worker" / "recording" / "start"
 
-#: What measuring would find; a busy test machine would not keep its own.
-CEILING = {"copy_bandwidth": 1e10, "read_bandwidth": 1e10}
+#: Above what a processor moves: a machine that is busy while it is calibrated would refuse its own speed later.
+CEILING = {"copy_bandwidth": 1e11, "read_bandwidth": 1e11}
 
 
 @pytest.fixture

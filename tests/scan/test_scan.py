@@ -37,7 +37,7 @@ def test_a_script_is_ranked_and_its_class_opens_from_the_recording(write, run, s
     assert (rows["Norm"]["path"], rows["Norm"]["line"], rows["Norm"]["calls"]) == (str(path), 6, 3)
     # What remains is the container's own.
     assert 0 < sum(row["share_seconds"] for row in rows.values()) < found["modules_seconds"]
-    assert found["exit_code"] == 0 and found["comparison"] is None and found["bandwidth"] == 1e10
+    assert found["exit_code"] == 0 and found["comparison"] is None and found["bandwidth"] == 1e11
     for row in rows.values():
         assert 1 <= row["speedup_at_double"] <= row["speedup_at_floor"]
 

@@ -95,7 +95,7 @@ def _finish(unit: Unit, nest: Nest, found: Crossing, loops: Loops, tile: int, bl
     _open(unit, tile // rows, "i0 + tx", f"c0 + ty + u * {rows}")
     for access, _ in nest.stores:
         unit.add(f"{element(access, 'cuda')} w_{access.name}[{vec}];")
-    unit.add("const int64_t first = i;")
+    unit.add_if_used("first", "const int64_t first = i;")
     unit.add("#pragma unroll")
     unit.open(f"for (int k = 0; k < {vec}; ++k)")
     unit.add_if_used("i", "const int64_t i = first + k;")
