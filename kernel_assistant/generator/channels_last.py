@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
+from msgspec.structs import replace
+
 from kernel_assistant.generator.convolutions import CONVOLUTIONS, TURNED
 from kernel_assistant.generator.cost import elements
 from kernel_assistant.generator.flow import COPY, FREE, operator
@@ -84,10 +86,7 @@ class _Rewrite:
     def _take(self, node: Node) -> None:
         if node.name in self.chosen:
             read = {operand: self._copied(operand, COPY) for operand in references(node)[:2]}
-            spec = in_channels_last(node.spec)
-            turned = renamed(node, read)
-            op = operator(node) + TURNED
-            self._add(Node(name=node.name, op=op, args=turned.args, kwargs=turned.kwargs, spec=spec), spec)
+            self._add(replace(renamed(node, read), op=operator(node) + TURNED, spec=in_channels_last(node.spec)))
             self.last.add(node.name)
             if node.name in self.graph.outputs:
                 self._as_given(node)
@@ -98,35 +97,32 @@ class _Rewrite:
                 read[name] = self._copied(name, COPY_BACK)
         changed = renamed(node, read)
         if not self._is_elementwise(node) or not self._follows(node) or node.name in self.graph.outputs:
-            self._add(changed, node.spec)
+            self._add(changed)
             return
         self.last.add(node.name)
-        self._add(changed, in_channels_last(node.spec))
+        self._add(replace(changed, spec=in_channels_last(node.spec)))
 
     def _as_given(self, node: Node) -> None:
         """A convolution that is a result of the graph: computed under another name, then written as it must lie."""
         inner = self.nodes.pop()
         name = f"{node.name}_{COPY}"
         self.last.discard(node.name)
-        self._add(Node(name=name, op=inner.op, args=inner.args, kwargs=inner.kwargs, spec=inner.spec), inner.spec)
-        self._add(Node(name=node.name, op=COPY_BACK, args=(f"%{name}",), spec=node.spec), node.spec)
+        self._add(replace(inner, name=name))
+        self._add(Node(name=node.name, op=COPY_BACK, args=(f"%{name}",), spec=node.spec))
 
-    def _add(self, node: Node, spec: TensorSpec) -> None:
-        self.nodes.append(Node(name=node.name, op=node.op, args=node.args, kwargs=node.kwargs, spec=spec))
-        self.specs[node.name] = spec
+    def _add(self, node: Node) -> None:
+        self.nodes.append(node)
+        self.specs[node.name] = node.spec
 
     def _copied(self, name: str, op: str) -> str:
         """A value in the other order; written once."""
         if op == COPY and name in self.last:
             return name
         if (name, op) not in self.copies:
-            spec = self.specs[name]
-            plain = TensorSpec(dtype=spec.dtype, shape=spec.shape)
+            spec = TensorSpec(dtype=self.specs[name].dtype, shape=self.specs[name].shape)
+            spec = in_channels_last(spec) if op == COPY else spec
             new = f"{name}_{op.replace('.', '_')}"
-            self._add(
-                Node(name=new, op=op, args=(f"%{name}",), spec=plain),
-                in_channels_last(spec) if op == COPY else plain,
-            )
+            self._add(Node(name=new, op=op, args=(f"%{name}",), spec=spec))
             self.copies[name, op] = new
         return self.copies[name, op]
 

@@ -14,9 +14,10 @@ Groups = tuple[tuple[str, ...], ...]
 
 def with_readable_operands(graph: OpGraph, target: str) -> tuple[OpGraph, Groups]:
     """The graph with copies before products and convolutions that need them, and the library's groups in it."""
-    able = {name for group in library_nodes(graph, target) for name in group}
-    graph = channels_last(graph, able)
     groups = library_nodes(graph, target)
+    turned = channels_last(graph, {name for group in groups for name in group})
+    if turned is not graph:
+        graph, groups = turned, library_nodes(turned, target)
     listed = {name for group in groups for name in group}
     calls = {
         node.name

@@ -13,6 +13,7 @@ from kernel_assistant.generator.cuda.common import Reducing, pointers, store_sco
 from kernel_assistant.generator.cuda.group import index_type, make_layout
 from kernel_assistant.generator.cuda.partial import join_parts, leave, left_buffers, read_whole
 from kernel_assistant.generator.cuda.rows import shift_text
+from kernel_assistant.generator.cuda.shares import ALONE_SITE, bounds, zero
 from kernel_assistant.generator.cuda.sweeps import Sweep
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Expr
@@ -23,17 +24,12 @@ from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.sizes import size_text
 from kernel_assistant.records import BufferSpec, Launch
 
-#: Threads of the launch that zeroes the counters.
-ZEROING = 256
-#: Call sites of block reductions in the way out.
-ALONE_SITE = 200
-
 
 def emit_relay(nest: Nest, schedule: Schedule) -> tuple[list[Unit], list[Launch], tuple[BufferSpec, ...]]:
     relay = _Relay(nest, schedule, plan_passes(nest, nothing, joint=True))
     unit, launch = relay.write()
-    zero, first = relay.zero()
-    return [zero, unit], [first, launch], tuple(relay.scratch)
+    zeroing, first = zero(nest, [(f"arrived{number}", f"joined{number}") for number in range(len(relay.done))])
+    return [zeroing, unit], [first, launch], tuple(relay.scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class _Relay:
         pointers(unit, self.nest, self.nest.outer, "o")
         if self.layout.shift is not None:
             unit.add(f"const int shift = 0{shift_text(unit, self.nest, self.layout)};")
-        self._bounds(unit)
+        bounds(unit, self.layout, self.parts, self.share, self.size)
         for number, part in enumerate(self.plan.passes):
             unit.open(f"if (pass == {number})")
             self._pass(unit, part)
@@ -83,24 +79,6 @@ class _Relay:
         unit.finish(bounds=f"__launch_bounds__({self.block}) ")
         rounds = f"({size_text(self.rows)} + {(passes - 1) * self.ahead})"
         return unit, unit.launch((f"{rounds} * {passes * self.parts}", "1", "1"), self.block)
-
-    def zero(self) -> tuple[Unit, Launch]:
-        """Counters to zero: scratch is not initialised."""
-        unit = Unit(self.nest.prefix + "rows_zero", "cuda")
-        unit.add(f"const int64_t o = (int64_t)blockIdx.x * {ZEROING} + threadIdx.x;")
-        unit.open(f"if (o < {unit.size(self.rows)})")
-        for number in range(len(self.done)):
-            unit.add(f"{unit.buffer(f'arrived{number}')}[o] = {unit.buffer(f'joined{number}')}[o] = 0;")
-        unit.close()
-        unit.finish(bounds=f"__launch_bounds__({ZEROING}) ")
-        return unit, unit.launch((f"cdiv({size_text(self.rows)}, {ZEROING})", "1", "1"), ZEROING)
-
-    def _bounds(self, unit: Unit) -> None:
-        """What belongs to `part`: positions [first, end), counted from the first aligned element."""
-        index, shift = self.layout.index, "" if self.layout.shift is None else " + shift"
-        unit.add(f"const {index} begin = ({index})part * {self.share}, until = begin + {self.share}{shift};")
-        unit.add(f"const {index} end = part == {self.parts - 1} || until > {self.size} ? {self.size} : until;")
-        unit.add(f"const {index} first = begin + threadIdx.x * {self.vec}{shift};")
 
     def _pass(self, unit: Unit, part: Pass) -> None:
         body, reducing = Body(unit, self.nest), Reducing(self.nest, part, joint=True)
@@ -149,7 +127,7 @@ class _Relay:
         unit, reducing = body.unit, done.reducing
         unit.open(f"if (!ka_team_wait({unit.buffer(f'joined{number}')} + o, 1))")
         unit.open(f"for (int part = 0; part < {self.parts}; ++part)")
-        self._bounds(unit)
+        bounds(unit, self.layout, self.parts, self.share, self.size)
         inner = body.inner()
         write_scope(inner, done.scope)
         reducing.declare(unit)

@@ -11,6 +11,7 @@ from kernel_assistant.generator.cuda.common import Reducing, pointers, store_sco
 from kernel_assistant.generator.cuda.group import index_type, make_layout
 from kernel_assistant.generator.cuda.partial import join_parts, leave, left_buffers
 from kernel_assistant.generator.cuda.rows import shift_text
+from kernel_assistant.generator.cuda.shares import ALONE_SITE, bounds, zero
 from kernel_assistant.generator.cuda.sweeps import Sweep, plan_copies
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.nest import Nest
@@ -20,17 +21,12 @@ from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.sizes import size_text
 from kernel_assistant.records import BufferSpec, Launch
 
-#: Threads of the launch that zeroes the counters.
-ZEROING = 256
-#: Call sites of block reductions in the way out.
-ALONE_SITE = 200
-
 
 def emit_team(nest: Nest, schedule: Schedule) -> tuple[list[Unit], list[Launch], tuple[BufferSpec, ...]]:
     team = _Team(nest, schedule, plan_passes(nest, nothing, joint=True))
     unit, launch = team.write()
-    zero, first = team.zero()
-    return [zero, unit], [first, launch], tuple(team.scratch)
+    zeroing, first = zero(nest, [(f"arrived{number}",) for number in range(team.meetings)])
+    return [zeroing, unit], [first, launch], tuple(team.scratch)
 
 
 class _Team:
@@ -67,7 +63,7 @@ class _Team:
         pointers(unit, self.nest, self.nest.outer, "o")
         if self.layout.shift is not None:
             unit.add(f"const int shift = 0{shift_text(unit, self.nest, self.layout)};")
-        self._bounds(unit)
+        bounds(unit, self.layout, self.parts, self.share, self.size)
         self.sweep.declare(unit)
         body = Body(unit, self.nest)
         for number, part in enumerate(self.plan.passes):
@@ -84,24 +80,6 @@ class _Team:
         blocks = f"{size_text(self.rows)} * {self.parts}"
         return unit, unit.launch((blocks, "1", "1"), self.block, str(self.sweep.copies.shared))
 
-    def zero(self) -> tuple[Unit, Launch]:
-        """Counters to zero: scratch is not initialised."""
-        unit = Unit(self.nest.prefix + "rows_zero", "cuda")
-        unit.add(f"const int64_t o = (int64_t)blockIdx.x * {ZEROING} + threadIdx.x;")
-        unit.open(f"if (o < {unit.size(self.rows)})")
-        for number in range(self.meetings):
-            unit.add(f"{unit.buffer(f'arrived{number}')}[o] = 0;")
-        unit.close()
-        unit.finish(bounds=f"__launch_bounds__({ZEROING}) ")
-        return unit, unit.launch((f"cdiv({size_text(self.rows)}, {ZEROING})", "1", "1"), ZEROING)
-
-    def _bounds(self, unit: Unit) -> None:
-        """What belongs to `part`: positions [first, end), counted from the first aligned element."""
-        index, shift = self.layout.index, "" if self.layout.shift is None else " + shift"
-        unit.add(f"const {index} begin = ({index})part * {self.share}, until = begin + {self.share}{shift};")
-        unit.add(f"const {index} end = part == {self.parts - 1} || until > {self.size} ? {self.size} : until;")
-        unit.add(f"const {index} first = begin + threadIdx.x * {self.vec}{shift};")
-
     def _meet(self, body: Body, part: Pass, reducing: Reducing) -> None:
         """Leave what this block has, wait for the others, join."""
         unit, place = body.unit, f"o * {self.parts} + part"
@@ -112,7 +90,7 @@ class _Team:
         unit.close()
         unit.open(f"if (!ka_team_wait({counter}, {self.parts}))")
         unit.open(f"for (int part = 0; part < {self.parts}; ++part)")
-        self._bounds(unit)
+        bounds(unit, self.layout, self.parts, self.share, self.size)
         inner = body.inner()
         reducing.declare(unit)
         self.alone.write(inner, part, reducing, first=True)
