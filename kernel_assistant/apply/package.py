@@ -25,7 +25,7 @@ _RUNNER_FILES = (
     *("__init__.py", "plan.py", "executor.py", "launching.py", "cuda_driver.py"),
     *("libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "cudnn_graph.py"),
     *("cudnn_library.py", "convolution.py"),
-    *("pytorch/__init__.py", "pytorch/aten.py", "pytorch/residual.py"),
+    *("pytorch/__init__.py", "pytorch/aten.py", "pytorch/residual.py", "pytorch/tensors.py"),
 )
 
 Files = dict[str, bytes]

@@ -11,12 +11,12 @@ import fcntl
 import mmap
 import os
 from ctypes import byref, c_int, c_size_t, c_uint64, c_ulonglong
-from typing import Any
 
 import torch
 
 from .runner.cuda_driver import Driver
 from .runner.memory import DEVICE, POSIX_DESCRIPTOR, Location, set_access
+from .runner.pytorch.tensors import Interface
 
 F_ADD_SEALS = 1033
 F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 0x2, 0x4, 0x10
@@ -93,18 +93,6 @@ class _AllocationProperties(ctypes.Structure):
     ]
 
 
-class _Interface:
-    """`__cuda_array_interface__` of a raw range, for `torch.as_tensor` without a copy."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__: dict[str, Any] = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-        }
-
-
 class _DeviceMemory:
     def __init__(self, size: int, device: torch.device) -> None:
         torch.cuda.synchronize(device)
@@ -136,7 +124,7 @@ class _DeviceMemory:
             "cuMemExportToShareableHandle", byref(descriptor), self._handle, c_int(POSIX_DESCRIPTOR), c_ulonglong(0)
         )
         self.descriptor = descriptor.value
-        self.tensor = torch.as_tensor(_Interface(self._address, self.size), device=device)
+        self.tensor = torch.as_tensor(Interface(self._address, self.size), device=device)
 
     def close(self) -> None:
         torch.cuda.synchronize()

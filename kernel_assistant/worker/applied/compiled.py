@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from ..runner.pytorch.tensors import DTYPES
 from .contract import Contract
 from .guard import Guard
-from .packing import DTYPES
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

@@ -13,13 +13,13 @@ from torch.autograd import forward_ad
 
 from ..runner.cuda_driver import CudaError
 from ..runner.plan import PlanError
+from ..runner.pytorch.tensors import DTYPES
 from . import operators, sizes
 from .binaries import Binaries
 from .calls import CallPattern
 from .contract import Contract
 from .launch import Launch, Misaligned
 from .locks import ForkSafeLock
-from .packing import DTYPES
 from .state import Moved
 from .watch import Watched
 

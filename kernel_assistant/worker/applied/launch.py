@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from ..runner import executor
+from ..runner.pytorch.tensors import DTYPES
 from .binaries import Binaries, driver, libraries
-from .packing import DTYPES, Packing, allocator
+from .packing import Packing, allocator
 from .precision import tf32_flags
 
 #: Scratch buffers start at multiples of this many bytes, as in the judge.

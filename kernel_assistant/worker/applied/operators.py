@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from ..runner.pytorch.tensors import DTYPES
 from . import sizes
 from .locks import ForkSafeLock
-from .packing import DTYPES
 
 NAMESPACE = "kernel_assistant"
 Run = Callable[..., list[torch.Tensor]]

@@ -10,19 +10,8 @@ import torch
 
 from ..runner import executor
 from ..runner import plan as plans
+from ..runner.pytorch.tensors import DTYPES
 
-DTYPES = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "bf16": torch.bfloat16,
-    "f16": torch.float16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "b1": torch.bool,
-}
 #: Instances and streams whose packed buffers are kept; the oldest goes first.
 _KEPT = 16
 

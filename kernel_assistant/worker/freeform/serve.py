@@ -28,6 +28,7 @@ from ..runner import plan as plans
 from ..runner import wire
 from ..runner.cuda_driver import CudaError, Driver
 from ..runner.memory import ImportedMemory, MappedMemory
+from ..runner.pytorch.tensors import DTYPES, Interface
 from ..runner.serve import WAKE_BYTES
 from .candidate import build_model, import_candidate, load_state
 from .extensions import Prebuilt, import_extension
@@ -35,34 +36,9 @@ from .outputs import OutputError, check_layout, deliver
 from .spec import decode_tree, unpack
 from .trace import operators_of
 
-DTYPES = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "bf16": torch.bfloat16,
-    "f16": torch.float16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "b1": torch.bool,
-}
-
 
 class StateError(ValueError):
     """The candidate's state dict is not the reference's."""
-
-
-class _Interface:
-    """`__cuda_array_interface__` of a raw range."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__: dict[str, Any] = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-        }
 
 
 class FreeformRunner:
@@ -105,7 +81,7 @@ class FreeformRunner:
             self.arenas.pop(name).close()
         if self.driver:
             memory: MappedMemory | ImportedMemory = ImportedMemory(self.driver, descriptors[0], size, writable)
-            self.bytes[name] = torch.as_tensor(_Interface(memory.address, size), device=self.device)
+            self.bytes[name] = torch.as_tensor(Interface(memory.address, size), device=self.device)
         else:
             memory = MappedMemory(descriptors[0], size, writable)
             self.bytes[name] = torch.frombuffer((ctypes.c_ubyte * size).from_address(memory.address), dtype=torch.uint8)

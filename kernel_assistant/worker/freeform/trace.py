@@ -7,10 +7,10 @@ what it launches on a GPU is named by the profiler's trace.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..runner.pytorch.trace import Seen
 
 #: Allocation, views, copies, casts and questions about metadata.
 PASSIVE = frozenset(
@@ -30,20 +30,6 @@ PASSIVE_KERNELS = ("FillFunctor", "copy_kernel")
 LONGEST = 100
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Names of what was called, without namespace and overload."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self.names.add(str(func._schema.name))
-        return func(*args, **(kwargs or {}))
-
-
 def operators_of(call: Callable[[], object]) -> list[str]:
     """Run `call` → operators beyond `PASSIVE`, then kernels of PyTorch that neither copy nor fill.
 
@@ -52,12 +38,13 @@ def operators_of(call: Callable[[], object]) -> list[str]:
     activities = [torch.profiler.ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profiler, _Operators() as mode:
+    with torch.profiler.profile(activities=activities) as profiler, Seen() as seen:
         call()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
     events = profiler.events() or ()
-    names = set(mode.names) | {event.name for event in events if event.name.startswith(("aten::", "prims::"))}
+    names = {str(each._schema.name) for each in seen.operators}
+    names |= {event.name for event in events if event.name.startswith(("aten::", "prims::"))}
     computing = sorted(name for name in names if _computes(name))
     kernels = {event.name for event in events if event.device_type.name == "CUDA"}
     return [*computing, *sorted(name[:LONGEST] for name in kernels if _is_torch_kernel(name))]

@@ -8,19 +8,8 @@ from typing import Any
 import torch
 
 from ..plan import PlanError, evaluate
+from .tensors import DTYPES
 
-DTYPES = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "bf16": torch.bfloat16,
-    "f16": torch.float16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "b1": torch.bool,
-}
 #: Operators that write into memory that is given to them, at no cost, and the dimensions of their first operand.
 WRITES = {"mm": (2,), "bmm": (3,), "addmm": (2,), "matmul": (2, 3), "linear": (2,)}
 

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from ..plan import BoundResidualCall, BoundValue
-from .aten import DTYPES, Operator, Values
+from .aten import Operator, Values
+from .tensors import DTYPES, Interface
 
 #: What kernels may expect of a buffer's address.
 ALIGNMENT = 64
@@ -65,20 +66,8 @@ def tensor_at(address: int, spec: dict[str, Any], sizes: tuple[Sequence[int], Se
     if device == "cpu":
         flat = torch.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype=torch.uint8)
     else:
-        flat = torch.as_tensor(_Interface(address, size), device=device)
+        flat = torch.as_tensor(Interface(address, size), device=device)
     return flat.view(dtype).as_strided(shape, strides)
-
-
-class _Interface:
-    """`__cuda_array_interface__` of a raw range."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__: dict[str, Any] = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-        }
 
 
 def _laid(tensor: torch.Tensor, value: BoundValue) -> torch.Tensor:

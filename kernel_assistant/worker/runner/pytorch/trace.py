@@ -9,26 +9,26 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Names of what goes through the dispatcher on this thread, from C++ as well."""
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The operators that go through the dispatcher on this thread, from C++ as well."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.names: set[str] = set()
+        self.operators: set[Any] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.names.add(str(func))
+        self.operators.add(func)
         return func(*args, **(kwargs or {}))
 
 
 def operators_during(call: Callable[[], object]) -> list[str]:
     """Run `call` and name the operators that it reaches."""
-    with _Seen() as seen:
+    with Seen() as seen:
         # Shows that the mode sees what it is to see.
         torch.empty(0)
         call()
-    if not seen.names:
+    if not seen.operators:
         raise RuntimeError("the dispatch mode does not work here")
-    return sorted(seen.names - {"aten.empty.memory_format"})
+    return sorted({str(each) for each in seen.operators} - {"aten.empty.memory_format"})

@@ -1,0 +1,32 @@
+"""What a plan calls a dtype, and memory that is there as a tensor. Needs torch; travels with applied packages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+DTYPES = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+    "b1": torch.bool,
+}
+
+
+class Interface:
+    """`__cuda_array_interface__` of a raw range, for `torch.as_tensor` without a copy."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__: dict[str, Any] = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
