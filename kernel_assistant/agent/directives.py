@@ -17,7 +17,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kernel_assistant.agent.binding import bound, unbound
 from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph, Plan
+from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.worker.runner.plan import PlanError, evaluate
 
 ORIGIN = "model"
@@ -51,20 +53,26 @@ class _Read:
     scratch: list[BufferSpec] = field(default_factory=list)
     packed: list[BufferSpec] = field(default_factory=list)
     constants: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
-def candidate_from(files: dict[str, str], graph: OpGraph, target: str) -> Candidate:
-    """The candidate in `files` (name → text; others than sources of `target` do not count). Raises DirectiveError."""
+def candidate_from(files: dict[str, str], graph: OpGraph, target: str, task: Canonical | None = None) -> Candidate:
+    """The candidate in `files` (name → text; others than sources of `target` do not count). With `task`, the canonical
+    form of the graph, sources may use its names. Raises DirectiveError."""
     own = {name: text for name, text in files.items() if name.endswith((*UNITS[target], *HEADERS[target]))}
     units = sorted(name for name in own if name.endswith(UNITS[target]))
     if not units:
         raise DirectiveError(f"there is no *{UNITS[target][0]} file to compile")
-    read = _read(own, units, graph, target)
+    if task is not None:
+        own |= {name: unbound(own[name]) for name in units}
+    read = _read(own, units, graph, target, task.sizes if task else {})
     if not read.launches:
         raise DirectiveError("no launch line: // launch: SYMBOL(FIELD=BUFFER, …)", units[0], 1)
     try:
         plan = _plan(read, graph, target)
         sources = {name: _with_constants(text) if name in units else text for name, text in own.items()}
+        if task is not None:
+            sources |= {name: bound(sources[name], task) for name in units}
         return Candidate(plan=plan, sources=sources, origin=ORIGIN)
     except ValueError as error:
         raise DirectiveError(str(error), units[0]) from error
@@ -90,14 +98,14 @@ def with_constants(source: str, changes: dict[str, int]) -> str:
     return "\n".join([constants_line(changes), _FIRST, *lines])
 
 
-def _read(files: dict[str, str], units: list[str], graph: OpGraph, target: str) -> _Read:
+def _read(files: dict[str, str], units: list[str], graph: OpGraph, target: str, sizes: dict[str, int]) -> _Read:
     lines = [
         (name, number, found[1], found[2])
         for name in units
         for number, line in _numbered(files[name])
         if (found := _DIRECTIVE.match(line))
     ]
-    read = _Read()
+    read = _Read(sizes=sizes)
     # Constants and buffers first: a launch may stand above them.
     for wanted in (("set",), ("scratch", "packed"), ("launch", "prepare", "library")):
         for name, number, kind, text in lines:
@@ -176,14 +184,14 @@ def _argument(text: str, read: _Read, graph: OpGraph) -> tuple[str, str]:
         return name, _expression(value, read, graph)
     except PlanError:
         known = ", ".join(_buffers(read, graph))
-        raise ValueError(
-            f"{value!r} is no buffer and no size; buffers: {known}; sizes: {', '.join(graph.dims)}"
-        ) from None
+        sizes = ", ".join((*graph.dims, *read.sizes))
+        raise ValueError(f"{value!r} is no buffer and no size; buffers: {known}; sizes: {sizes}") from None
 
 
 def _expression(text: str, read: _Read, graph: OpGraph) -> str:
-    """An integer expression over the graph's dimensions, constants filled in."""
-    filled = re.sub(r"[A-Za-z_]\w*", lambda found: str(read.constants.get(found[0], found[0])), text.strip())
+    """An integer expression over the graph's dimensions, constants and named sizes filled in."""
+    known = {**read.sizes, **read.constants}
+    filled = re.sub(r"[A-Za-z_]\w*", lambda found: str(known.get(found[0], found[0])), text.strip())
     evaluate(filled, graph.dims)
     return filled
 

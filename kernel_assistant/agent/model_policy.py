@@ -14,7 +14,7 @@ import msgspec
 
 from kernel_assistant.agent.calls import Call
 from kernel_assistant.agent.conversation import Conversation, Room
-from kernel_assistant.agent.directives import DirectiveError, candidate_from
+from kernel_assistant.agent.directives import DirectiveError
 from kernel_assistant.agent.profiles import Profile
 from kernel_assistant.agent.stops import Stop
 from kernel_assistant.agent.tools import ALL, ToolError, World
@@ -192,7 +192,7 @@ class ModelPolicy:
         names = [entry.path for entry in workspace.files() if "/" not in entry.path]
         wanted = [name for name in names if name.endswith((".cpp", ".cu", ".cuh", ".h"))]
         files = {name: workspace.read(name) for name in wanted}
-        return candidate_from(files, self._view.graph, self._view.target)
+        return self._profile.candidate(files, self._view)
 
     def _latest(self, candidate: Candidate) -> Evaluation:
         """The newest evaluation of a candidate; there is one, of this step or of an earlier one."""

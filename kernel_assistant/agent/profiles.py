@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from kernel_assistant.agent.calls import Call, calls_of, code_of, plan_of, with_calls
-from kernel_assistant.agent.directives import UNITS, DirectiveError, read_constants, with_constants
+from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from, read_constants, with_constants
 from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.prompts import compact_system, compact_task, full_system, full_task
 from kernel_assistant.agent.report import compact, report
@@ -13,6 +13,7 @@ from kernel_assistant.agent.tools import ALL
 from kernel_assistant.agent.workspace import PathRefused, Workspace
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import Candidate, Evaluation, KernelTask
+from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.transcript import Message
 
 PROFILES = ("full", "compact")
@@ -33,6 +34,9 @@ class Profile(Protocol):
 
     def read(self, reply: Message) -> tuple[Message, list[Call]]:
         """The reply as it is kept, and what it asks for."""
+
+    def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
+        """What `files` (name → text) say is to be evaluated. Raises DirectiveError."""
 
     def observation(self, call: Call, text: str) -> Message: ...
 
@@ -60,6 +64,9 @@ class FullProfile:
         kept = with_calls(reply)
         return kept, calls_of(kept, self._tools)
 
+    def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
+        return candidate_from(files, view.graph, view.target)
+
     def observation(self, call: Call, text: str) -> Message:
         """A call that could not be read has nothing that a tool message could answer."""
         if call.answerable:
@@ -75,7 +82,8 @@ class FullProfile:
 
 
 class CompactProfile:
-    """A fence of code or a `plan:` line is a candidate, evaluated at once; nothing that was said changes."""
+    """A fence of code or a `plan:` line is a candidate, evaluated at once; nothing that was said changes. Graph and
+    sources have names for numbers (`records/canonical.py`)."""
 
     name, compacts = "compact", False
     nudge = "no code"
@@ -87,7 +95,8 @@ class CompactProfile:
 
     def opening(self, view: EpisodeView) -> tuple[Message, ...]:
         system = Message(role="system", content=compact_system(view.target))
-        return system, Message(role="user", content=compact_task(view))
+        task = compact_task(canonical(view.graph), view.graph.dims, view.device.arch, view.baseline)
+        return system, Message(role="user", content=task)
 
     def read(self, reply: Message) -> tuple[Message, list[Call]]:
         """At most one call: what a fence or a plan line says, else the first that is called."""
@@ -101,6 +110,9 @@ class CompactProfile:
         except PathRefused as error:
             return reply, [Call("evaluate", "evaluate", "{}", problem=f"plan {error}"[:MAX_COMPACT])]
         return reply, [Call("evaluate", "evaluate", "{}")]
+
+    def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
+        return candidate_from(files, view.graph, view.target, canonical(view.graph))
 
     def observation(self, call: Call, text: str) -> Message:
         return Message(role="tool", content=text[:MAX_COMPACT], tool_call_id=call.id)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from kernel_assistant.agent.directives import UNITS, output_names
+from kernel_assistant.agent.report import number
 from kernel_assistant.agent.tools.base import shortened
 from kernel_assistant.policy.base import EpisodeView
-from kernel_assistant.records import KernelTask, OpGraph
+from kernel_assistant.records import Baseline, KernelTask, OpGraph
+from kernel_assistant.records.canonical import Canonical
+from kernel_assistant.serving.template import write_call
 
 SKILL = Path(__file__).resolve().parent.parent / "skills" / "SKILL.md"
 #: Of the module and of the graph, in characters; reference/ has all.
@@ -43,10 +47,9 @@ those given to you. Accumulate in float32 or wider and round once. The judge nam
 """
 
 COMPACT = (
-    "Write {language} for the graph. Answer: one fenced source that begins with // launch: lines, or a line "
-    "plan: NAME=INT that changes constants. Then {call} or finish."
+    "Write {language} for the graph. Answer: one fenced source that begins with // set: and // launch: lines, or a "
+    "line plan: NAME=INT that changes constants. At the end: {call}"
 )
-COMPACT_CALL = '<tool_call>{"name": "evaluate", "arguments": {}}</tool_call>'
 
 
 def full_system(target: str, guidance: str) -> str:
@@ -79,11 +82,17 @@ def full_task(task: KernelTask, view: EpisodeView) -> str:
 
 
 def compact_system(target: str) -> str:
-    return COMPACT.format(language={"cuda": "CUDA", "cpu": "C++"}[target], call=COMPACT_CALL)
+    return COMPACT.format(language={"cuda": "CUDA", "cpu": "C++"}[target], call=write_call("finish", "{}"))
 
 
-def compact_task(view: EpisodeView) -> str:
-    return f"{view.graph.text()}{_sizes(view.graph)} {view.device.arch} {_baseline(view)}"
+def compact_task(task: Canonical, dims: Mapping[str, int], arch: str, baseline: Baseline) -> str:
+    """The graph, and one line: free dimensions with their base sizes, names of numbers, device, milliseconds."""
+    bindings = {**dims, **task.sizes, **task.constants}
+    words = [f"{name}={value!r}" for name, value in bindings.items()]
+    words += [arch, task.graph.spec(task.graph.outputs[0]).dtype, "eager", number(baseline.eager_ms)]
+    words += ["compile", number(baseline.compile_ms)] if baseline.compile_ms else []
+    words += ["floor", number(baseline.floor_ms)] if baseline.floor_ms else []
+    return task.text() + " ".join(words)
 
 
 @cache

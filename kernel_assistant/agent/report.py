@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from kernel_assistant.agent.occupancy import occupancy
 from kernel_assistant.policy.base import EpisodeView
@@ -18,6 +19,7 @@ from kernel_assistant.records import (
 )
 
 MOST_DIAGNOSTICS = 8
+HEADER_SUFFIXES = (".h", ".cuh")
 
 
 def report(evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str:
@@ -40,20 +42,28 @@ def compact(evaluation: Evaluation, baseline: Baseline) -> str:
     found = evaluation.mismatch
     if found is not None and found.index:
         place = ",".join(map(str, found.index))
-        return f"wrong {found.output}[{place}] got {_number(found.got)} want {_number(found.want)}"
+        return f"wrong {found.output}[{place}] got {number(found.got)} want {number(found.want)}"
     if evaluation.diagnostics:
-        first = evaluation.diagnostics[0]
         kind = {Outcome.compile_error: "compile", Outcome.refused: "refused"}[evaluation.outcome]
-        return f"{kind} L{first.line} {first.message[:120]}" if first.line else f"{kind} {first.message[:120]}"
+        return f"{kind} {_place(evaluation.diagnostics)}"
     word = {Outcome.incorrect: "wrong", Outcome.out_of_memory: "memory"}.get(evaluation.outcome)
     return f"{word or evaluation.outcome.value} {evaluation.message[:120]}"
 
 
+def _place(diagnostics: Sequence[Diagnostic]) -> str:
+    """The first that is in the model's own lines, else the first."""
+    own = (found for found in diagnostics if not found.file.endswith(HEADER_SUFFIXES))
+    first = next(own, diagnostics[0])
+    words = [first.file] if first.file.endswith(HEADER_SUFFIXES) else []
+    words += [f"L{first.line}"] if first.line else []
+    return " ".join([*words, first.message[:120]])
+
+
 def _compact_success(evaluation: Evaluation, timing: Timing, baseline: Baseline) -> str:
-    words = ["ok", _number(timing.candidate_ms)]
+    words = ["ok", number(timing.candidate_ms)]
     compiled = timing.compile_ms or baseline.compile_ms
-    words += ["compile", _number(compiled)] if compiled else ["eager", _number(timing.eager_ms)]
-    words += ["floor", _number(timing.floor_ms)] if timing.floor_ms else []
+    words += ["compile", number(compiled)] if compiled else ["eager", number(timing.eager_ms)]
+    words += ["floor", number(timing.floor_ms)] if timing.floor_ms else []
     if evaluation.resources:
         words += ["regs", str(max(kernel.registers for kernel in evaluation.resources))]
         spilled = sum(kernel.spill_bytes for kernel in evaluation.resources)
@@ -81,7 +91,7 @@ def _success(evaluation: Evaluation, baseline: Baseline, best_ms: float) -> list
 def _mismatch(found: Mismatch) -> str:
     place = f"{found.output}[{','.join(map(str, found.index))}]" if found.index else found.output
     share = f"{found.count} of {found.total} elements differ" if found.total else found.why
-    return f"{place}: got {_number(found.got)}, want {_number(found.want)} (inputs: {found.workload}); {share}"
+    return f"{place}: got {number(found.got)}, want {number(found.want)} (inputs: {found.workload}); {share}"
 
 
 def _diagnostic(found: Diagnostic, sources: dict[str, str]) -> str:
@@ -100,7 +110,7 @@ def _resources(kernel: KernelResources, view: EpisodeView, candidate: Candidate)
     return f"kernel {kernel.symbol}: {', '.join(parts)}"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     """Three digits, without a leading zero."""
     if value is None or not math.isfinite(value):
         return "nan" if value is None or math.isnan(value) else "inf"

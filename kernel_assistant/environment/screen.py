@@ -73,7 +73,10 @@ def _source_problems(name: str, text: str, own: frozenset[str]) -> list[Diagnost
     joined = text.replace("\\\r\n", "").replace("\\\n", "")
     if "??/" in joined:
         found.append(Diagnostic(message="trigraphs are not allowed", file=name))
-    for number, line in enumerate(joined.splitlines(), 1):
+    number = 0
+    for line in joined.splitlines():
+        # As compilers count.
+        number = 0 if line == "#line 1" else number + 1
         include = re.match(r"\s*(?:#|%:)\s*include\s*(.*)", line)
         if include:
             header = re.match(r"[<\"]([^>\"]+)[>\"]", include[1].strip())

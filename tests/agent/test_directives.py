@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kernel_assistant.agent.binding import bound, unbound
 from kernel_assistant.agent.directives import DirectiveError, candidate_from, with_constants
 from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.graph import Value
 
 GRAPH = OpGraph(
@@ -90,3 +92,47 @@ def test_geometry_is_for_cuda_and_a_unit_is_needed():
         candidate_from({"kernel.cpp": "// launch: f(x0, out0) grid=B"}, GRAPH, "cpu")
     with pytest.raises(DirectiveError, match=r"no \*\.cpp file"):
         candidate_from({"kernel.cu": SCALE}, GRAPH, "cpu")
+
+
+NAMED = """// set: T=128
+// scratch: sums f32[B, D0]
+// launch: scale(x0, p0, out0, sums, n=B*D0) grid=cdiv(D0, T) block=T
+extern "C" __global__ void scale(const __grid_constant__ scale_args a) { a.out0[0] = C0 * D0; }
+"""
+
+
+def _task(dtype: str = "f32") -> Canonical:
+    wide = TensorSpec(dtype=dtype, shape=("B", "256"))
+    weight = Value(name="p0", spec=TensorSpec(dtype=dtype, shape=("256",)), kind="param", path="scale")
+    node = Node(name="n0", op="add.Tensor", args=("%x0", "%p0"), kwargs={"alpha": 0.25}, spec=wide)
+    graph = OpGraph(dims={"B": 8}, inputs=(Value(name="x0", spec=wide), weight), nodes=(node,), outputs=("n0",))
+    return canonical(graph)
+
+
+def test_names_of_numbers_are_bound():
+    task = _task()
+    found = candidate_from({"kernel.cu": NAMED}, task.concrete(), "cuda", task)
+    (launch,) = found.plan.launches
+    assert (launch.grid[0], dict(launch.args)["n"]) == ("cdiv(256, 128)", "B*256")
+    assert [spec.shape for spec in found.plan.scratch] == [("B", "256")]
+    head = found.sources["kernel.cu"].split("\n")[:5]
+    assert head[1:] == ['#include "plan.h"', "constexpr int64_t D0 = 256;", "constexpr float C0 = 0.25f;", "#line 1"]
+    assert candidate_from(found.sources, task.concrete(), "cuda", task) == found
+    assert "constexpr double C0 = 0.25;" in bound(NAMED, _task("f64"))
+    assert "D0" not in bound("int x;", task) and unbound(bound(NAMED, task)) == NAMED
+
+
+def test_a_plan_line_changes_what_was_bound():
+    """After a crash the workspace holds the candidate's sources."""
+    task = _task()
+    files = candidate_from({"kernel.cu": NAMED}, task.concrete(), "cuda", task).sources
+    changed = {"kernel.cu": with_constants(files["kernel.cu"], {"T": 64})}
+    again = candidate_from(changed, task.concrete(), "cuda", task)
+    assert again == candidate_from({"kernel.cu": with_constants(NAMED, {"T": 64})}, task.concrete(), "cuda", task)
+
+
+def test_lines_of_bound_sources_are_the_models():
+    task = _task()
+    with pytest.raises(DirectiveError, match="sizes: B, D0") as caught:
+        candidate_from({"kernel.cu": bound("\n// launch: f(D7)", task)}, task.concrete(), "cuda", task)
+    assert caught.value.line == 2

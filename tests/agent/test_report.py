@@ -6,6 +6,7 @@ import pytest
 
 from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.agent.occupancy import occupancy
+from kernel_assistant.agent.prompts import compact_system, compact_task
 from kernel_assistant.agent.report import compact, report
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import (
@@ -20,6 +21,7 @@ from kernel_assistant.records import (
     Tier,
     Timing,
 )
+from kernel_assistant.records.canonical import canonical
 from kernel_assistant.targets.base import DeviceFacts
 from tests.agent.test_directives import GRAPH, SCALE
 
@@ -63,6 +65,12 @@ BROKEN = evaluation(
     Stage.compile,
     diagnostics=(Diagnostic(message="identifier t2 is undefined", file="kernel.cu", line=4),),
 )
+INSIDE = evaluation(
+    Outcome.compile_error,
+    Stage.compile,
+    diagnostics=(Diagnostic(message="no match", file="rows.cuh", line=40), *BROKEN.diagnostics),
+)
+HEADER = evaluation(Outcome.compile_error, Stage.compile, diagnostics=INSIDE.diagnostics[:1])
 HUNG = evaluation(Outcome.hung, Stage.verify)
 
 
@@ -73,11 +81,28 @@ HUNG = evaluation(Outcome.hung, Stage.verify)
         (WRONG, "wrong out0[3,17] got 1.2 want .8"),
         (NAN, "wrong out0[0] got nan want -.5"),
         (BROKEN, "compile L4 identifier t2 is undefined"),
+        (INSIDE, "compile L4 identifier t2 is undefined"),
+        (HEADER, "compile rows.cuh L40 no match"),
         (HUNG, "hung said"),
     ],
 )
 def test_compact_lines(found, line):
     assert compact(found, BASELINE) == line
+
+
+def test_the_compact_prompt():
+    task = canonical(GRAPH)
+    lines = compact_task(task, GRAPH.dims, DEVICE.arch, BASELINE).split("\n")
+    assert lines == [
+        "x0 f32[B,D0]",
+        "p0 [D0]",
+        "n0 = mul(x0, p0)",
+        "return n0",
+        "B=8 D0=256 sm_90 f32 eager .9 compile .198 floor .12",
+    ]
+    early = compact_task(task, GRAPH.dims, DEVICE.arch, Baseline(eager_ms=0.9, compile_ms=None, floor_ms=0.12))
+    assert early.endswith("f32 eager .9 floor .12")
+    assert all(len(compact_system(target)) < 240 for target in ("cpu", "cuda"))
 
 
 def test_full_reports():
