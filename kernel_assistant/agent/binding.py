@@ -38,5 +38,5 @@ def unbound(source: str) -> str:
 
 
 def _has_doubles(task: Canonical) -> bool:
-    graph = task.graph
-    return "f64" in {one.spec.dtype for one in (*graph.inputs, *graph.nodes)}
+    specs = [value.spec for value in task.graph.inputs] + [node.spec for node in task.graph.nodes]
+    return any(spec.dtype == "f64" for spec in specs)

@@ -28,8 +28,10 @@ from kernel_assistant.records.graph import Node, Operand, OpGraph, TensorSpec, r
 
 #: Integers of operands up to this are attributes, unless they are part of a shape.
 MOST_ATTRIBUTE = 16
-#: From here on an integer means "to the end" (slices) or is a mask, not a size.
+#: From here on an integer is no size.
 NO_SIZE = 1 << 31
+#: Of a slice. The text says `end`.
+END = (1 << 63) - 1
 #: Floating-point literals that belong to a formula rather than to a model.
 PLAIN = frozenset({0.0, 1.0, 2.0, -1.0, 0.5})
 #: Operators whose lists are shapes: every size in them has a name.
@@ -215,6 +217,6 @@ def _operand_text(operand: Operand) -> str:
         return "[" + ",".join(map(_operand_text, operand)) + "]"
     if isinstance(operand, bool):
         return "true" if operand else "false"
-    if operand is None:
-        return "none"
+    if operand is None or operand == END:
+        return "none" if operand is None else "end"
     return operand.removeprefix("%") if isinstance(operand, str) else repr(operand)

@@ -28,6 +28,7 @@ from tests.agent.models import (
     observations,
     write,
 )
+from tests.judge.kernels import ROWS, WIDTH
 
 LONG = Budget(seconds=600, patience=1000)
 
@@ -260,15 +261,17 @@ def test_guidance_takes_tools_away_and_is_in_the_prompt(play):
 
 def test_compact_profile(play):
     fence = "plan: LANES=8\n```cpp\n{}```\n"
-    source = NORM.replace("float sum = 0.0f;", "float sum = LANES * 0.0f;")
+    # D0 and C0 are what the graph calls its numbers; plan.h comes with them.
+    source = NORM.replace("float sum = 0.0f;", "float sum = LANES * 0.0f;").replace("256", "D0").replace("1e-6f", "C0")
+    source = source.replace('#include "plan.h"\n', "").replace("rows=B", "rows=B*D0//256")
     trajectory, policy = play(
         [
             "plan: LANES=4",
             fence.format(source.replace("0.0f;", "undeclared;", 1)),
-            fence.format(source.replace("1e-6f", "1e-1f")),
+            fence.format(source.replace("C0", "1e-1f")),
             fence.format(source),
             "plan: LANES=16\n" + hermes("evaluate", {}),
-            "```cpp\n" + source.replace(LAUNCH, "") + "```",
+            "```cpp\n" + source.partition("\n")[2] + "```",
             "what now",
             hermes("finish", {}),
         ],
@@ -279,14 +282,16 @@ def test_compact_profile(play):
     assert [step.candidates[0].plan.schedule for step in trajectory.steps] == ["LANES=8"] * 3 + ["LANES=16"]
     missing, broken, wrong, right, other, unplanned, nothing = observations(policy)
     assert missing == "plan kernel.cpp is not there"
-    assert broken.startswith("compile L10 ") and "undeclared" in broken
+    assert broken.startswith("compile L9 ") and "undeclared" in broken
     assert wrong.startswith("wrong out0[") and " got " in wrong and " want " in wrong
     assert right.startswith("ok ") and " compile " in other
     assert other.startswith("ok ")
     assert unplanned.startswith("plan L1 no launch line")
     assert nothing == "no code"
     system, user = policy.transcript().messages[:2]
-    assert len(system.content) < 240 and "mean" in user.content and "eager" in user.content
+    assert len(system.content) < 240 and "mean" in user.content
+    assert f"B={ROWS} D0={WIDTH} C0=1e-06 " in user.content and " f32 eager " in user.content
+    assert "constexpr float C0 = 1e-06f;" in trajectory.steps[-1].candidates[0].sources["kernel.cpp"]
 
 
 def test_a_transcript_plays_again(play, tmp_path):

@@ -71,7 +71,7 @@ def test_the_key_knows_no_numbers_but_everything_else():
 def test_what_says_how_an_operator_works_stays():
     assert "max_pool2d(x0, [3,3], [2,2], [1,1])" in one("max_pool2d", [3, 3], [2, 2], [1, 1]).text()
     assert "slice(x0, 1, 8, D1) [B,D2]" in one("slice.Tensor", 1, 8, 48, shape=("B", "40")).text()
-    assert one("slice.Tensor", 1, 8, (1 << 63) - 1, shape=("B", "56")).text().count("D1") == 1
+    assert "slice(x0, 1, 8, end) [B,D1]" in one("slice.Tensor", 1, 8, (1 << 63) - 1, shape=("B", "56")).text()
     assert "clamp(x0, -20.5, 0.5)" not in (found := one("clamp", -20.5, 0.5)).text() and found.constants == {
         "C0": -20.5
     }
