@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,11 @@ Build = tuple[Diagnostic, ...] | CompileFailure | Binary
 
 
 class Environment:
-    """Judges candidates of one task. Not thread-safe, but for `cancel`."""
+    """Judges candidates of one task. Not thread-safe, but for `cancel`.
+
+    `compiler` may serve several environments of one device. `measuring` is entered around whatever is timed, so that
+    several environments can share a device.
+    """
 
     def __init__(
         self,
@@ -70,13 +74,17 @@ class Environment:
         cache_dir: Path,
         emit: Emit,
         cancel: threading.Event,
+        *,
+        compiler: Compiler | None = None,
+        measuring: AbstractContextManager[object] | None = None,
     ) -> None:
         self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
+        self._measuring = measuring or nullcontext()
         if not worker.hello:
             worker.start(cancel)
         self.device = with_ceilings(device, worker, cache_dir, cancel)
         self._cache_dir = cache_dir
-        self._compiler = Compiler(self.device, sandbox, cache_dir, cancel)
+        self._compiler = compiler or Compiler(self.device, sandbox, cache_dir, cancel)
         self._builders = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
         self._baseline = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
         self._restarts = 0
@@ -241,7 +249,8 @@ class Environment:
         for stage in stages:
             began = time.perf_counter()
             try:
-                latest = self._call(stage.value, params, (built.content,), timeout=STAGE_SECONDS)
+                with self._measuring if stage is Stage.profile else nullcontext():
+                    latest = self._call(stage.value, params, (built.content,), timeout=STAGE_SECONDS)
             except WorkerError as error:
                 return {"outcome": "crashed", "message": f"the judge was lost and started anew: {error.cause}"}, stage
             spent[stage.value] = time.perf_counter() - began
@@ -262,10 +271,11 @@ class Environment:
 
     def _time(self, which: str) -> dict[str, Any]:
         """Asked once more if the worker is lost meanwhile: no candidate is at fault."""
-        try:
-            return self._call("baseline", {"which": which}, timeout=BASELINE_SECONDS)
-        except WorkerError:
-            return self._call("baseline", {"which": which}, timeout=BASELINE_SECONDS)
+        with self._measuring:
+            try:
+                return self._call("baseline", {"which": which}, timeout=BASELINE_SECONDS)
+            except WorkerError:
+                return self._call("baseline", {"which": which}, timeout=BASELINE_SECONDS)
 
     def _call(
         self, method: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, timeout: float
@@ -352,9 +362,14 @@ def open_environment(
     cache_dir: Path,
     cancel: threading.Event,
     emit: Emit,
+    compiler: Compiler | None = None,
+    measuring: AbstractContextManager[object] | None = None,
 ) -> Iterator[Environment]:
     """An environment for the block; the worker stays alive behind it. Raises UsageError, MissingError, Cancelled."""
-    environment = Environment(task, device, worker, choose(sandbox_mode), cache_dir, emit, cancel)
+    sandbox = choose(sandbox_mode)
+    environment = Environment(
+        task, device, worker, sandbox, cache_dir, emit, cancel, compiler=compiler, measuring=measuring
+    )
     try:
         yield environment
     finally:

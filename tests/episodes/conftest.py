@@ -1,0 +1,52 @@
+"""One worker and one open environment whose compiler works ahead, and which counts when it measures."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from kernel_assistant.environment.session import Environment, open_environment
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.episodes.ahead import AheadCompiler
+from tests.episodes import written
+from tests.judge import kernels
+
+
+@dataclass
+class Opened:
+    environment: Environment
+    compiler: AheadCompiler
+    measured: list[str]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    cache, cancel, measured = tmp_path_factory.mktemp("cache"), threading.Event(), []
+
+    class Counting:
+        def __enter__(self) -> None:
+            measured.append("in")
+
+        def __exit__(self, *what: object) -> None:
+            measured.append("out")
+
+    worker = kernels.new_worker(cache / "worker.log")
+    compiler = AheadCompiler(detect("cpu"), choose("auto"), cache, cancel, threads=1)
+    with open_environment(
+        written.task(),
+        device=detect("cpu"),
+        worker=worker,
+        sandbox_mode="auto",
+        cache_dir=cache,
+        cancel=cancel,
+        emit=lambda event: None,
+        compiler=compiler,
+        measuring=Counting(),
+    ) as environment:
+        yield Opened(environment, compiler, measured)
+    compiler.close()
+    worker.close()

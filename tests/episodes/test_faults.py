@@ -1,0 +1,55 @@
+"""Faults change one place of a source, for every kind there is."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kernel_assistant_training.episodes.edits import in_code, in_head, one_of, swap
+from kernel_assistant_training.episodes.faults import FAULTS, ON_CUDA, faulty
+from tests.episodes.written import CPU, CUDA
+
+EVERY = [
+    (kind, name, edit) for tables in (FAULTS, ON_CUDA) for kind, table in tables.items() for name, edit in table.items()
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "edit"), EVERY, ids=[f"{kind}-{name}" for kind, name, _ in EVERY])
+def test_every_fault_has_a_place(kind, name, edit):
+    changed = edit(CUDA, Random(0))
+    assert changed is not None and changed != CUDA
+    assert edit("", Random(0)) is None
+    # The rest of the source stays as it is: few lines differ, but where one syntax is taken for another.
+    differing = set(CUDA.split("\n")) ^ set(changed.split("\n"))
+    assert len(differing) <= (12 if name in ("other_syntax", "operands") else 2)
+
+
+def test_faults_are_a_function_of_the_random_numbers():
+    first, second = ([faulty(CPU, "cpu", Random(seed)) for seed in range(40)] for _ in range(2))
+    assert first == second
+    assert len({found.fault for found in first}) > 8
+
+
+def test_the_cpu_gets_no_fault_of_a_launch_geometry():
+    names = {name for table in ON_CUDA.values() for name in table}
+    assert not names & {faulty(CUDA, "cpu", Random(seed)).fault for seed in range(200)}
+    assert names <= {faulty(CUDA, "cuda", Random(seed)).fault for seed in range(400)}
+
+
+def test_nothing_to_break():
+    assert faulty("// a comment\n", "cpu", Random(0)) is None
+
+
+def test_edits_know_code_from_the_head():
+    source = "// launch: k0(x0) grid=B\nint x0 = B;"
+    assert in_code("B", "C")(source, Random(0)) == "// launch: k0(x0) grid=B\nint x0 = C;"
+    assert in_head("B", "C")(source, Random(0)) == "// launch: k0(x0) grid=C\nint x0 = B;"
+    assert in_code("nowhere", "")(source, Random(0)) is None
+    assert (
+        one_of(in_code("nowhere", ""), in_code("x0", "y"))(source, Random(0)) == "// launch: k0(x0) grid=B\nint y = B;"
+    )
+    assert {swap(r"\bka_{}\(", ("max", "min", "abs"))("f = ka_max(x);", Random(seed)) for seed in range(20)} == {
+        "f = ka_min(x);",
+        "f = ka_abs(x);",
+    }

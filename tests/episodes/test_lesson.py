@@ -1,0 +1,76 @@
+"""Lessons: what they are made of, and how they go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from kernel_assistant_training.episodes.lesson import FINISH, Kind, Lesson, Saying, fence, lesson, near_floor
+from tests.episodes.written import CPU, SLOW
+
+FAR, NEAR = "ok .214 eager .42 floor .12", "ok .125 compile .198 floor .12 regs 40"
+OTHER = CPU.replace("ka_rsqrt", "1.0f / ka_sqrt")
+
+
+def drawn(count=600, **options):
+    return [lesson([CPU, SLOW, OTHER], "cpu", Random(seed), **options) for seed in range(count)]
+
+
+def test_shares_of_behaviours():
+    kinds = Counter(kind for found in drawn() for kind in {saying.kind for saying in found.sayings})
+    assert 0.2 < kinds[Kind.fault] / 600 < 0.3
+    assert 0.25 < kinds[Kind.slow] / 600 < 0.35
+    assert 0.15 < kinds[Kind.attempt] / 600 < 0.35
+    assert all(any(saying.source == CPU for saying in found.sayings) for found in drawn())
+    twice = [found for found in drawn() if [saying.kind for saying in found.sayings].count(Kind.fault) == 2]
+    assert twice and all(found.sayings[0].source != found.sayings[1].source for found in twice)
+    assert not any(saying.kind is Kind.fault for found in drawn(faults=0.0) for saying in found.sayings)
+
+
+def test_behind_a_fault_stands_the_same_source_without_it():
+    for found in drawn():
+        for saying, following in zip(found.sayings, found.sayings[1:], strict=False):
+            if saying.kind is Kind.fault and following.kind is not Kind.fault:
+                assert saying.fault and following.source in (CPU, SLOW, OTHER) and following.source != saying.source
+
+
+def test_constants_are_changed_by_a_plan_line_and_more_by_a_rewrite():
+    texts = {
+        (found.sayings[place - 1].source, saying.source): saying.text
+        for found in drawn(faults=0.0)
+        for place, saying in enumerate(found.sayings)
+        if place
+    }
+    assert texts[SLOW, CPU] == "plan: PASSES=1"
+    assert texts[CPU, SLOW] == "plan: PASSES=60"
+    assert texts[OTHER, CPU] == fence(CPU, "cpu")
+    assert texts[CPU, OTHER] == f"```cpp\n{OTHER.rstrip()}\n```"
+
+
+def test_what_is_heard_decides():
+    sayings = (
+        Saying(Kind.fault, "a", fault="operator"),
+        Saying(Kind.slow, "b"),
+        Saying(Kind.answer, "c"),
+        Saying(Kind.attempt, "d"),
+    )
+    found = Lesson(sayings)
+    assert found.behaviours == ("operator", "slow", "try")
+    assert found.next(0, "wrong out0[1] got 1 want 2") is sayings[1]
+    assert found.next(0, FAR) is None
+    assert found.next(1, FAR) is sayings[2]
+    assert found.next(1, "compile L2 no") is None
+    assert found.next(2, NEAR).text == found.next(3, FAR).text == FINISH
+    assert Lesson(sayings[2:3]).behaviours == ("first",)
+
+
+def test_the_floor_is_read_from_the_observation():
+    assert near_floor(NEAR) and not near_floor(FAR)
+    assert not near_floor("ok .125 compile .198") and not near_floor("wrong out0[1] got 1 want 2")
+
+
+def test_a_lesson_needs_an_answer():
+    with pytest.raises(ValueError, match="an answer"):
+        lesson([], "cpu", Random(0))

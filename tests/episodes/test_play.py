@@ -1,0 +1,104 @@
+"""Lessons through the real environment: what is heard, what is kept, what is to be learned."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_assistant.agent.directives import candidate_from
+from kernel_assistant.environment.compile import Binary, CompileFailure
+from kernel_assistant.records.canonical import canonical
+from kernel_assistant_training.episodes.client import LessonFailed
+from kernel_assistant_training.episodes.lesson import FINISH, Kind, Lesson, Saying, fence
+from kernel_assistant_training.episodes.play import play
+from tests.episodes.written import CPU, SLOW
+
+BROKEN = CPU.replace("* s0 *", "* scale *")
+WRONG = CPU.replace("v * v", "v + v")
+UNREAD = CPU.replace("out0, rows", "out, rows")
+
+
+def say(source: str, kind: Kind = Kind.answer, fault: str = "") -> Saying:
+    return Saying(kind, fence(source, "cpu"), source, fault)
+
+
+def fault(source: str) -> Saying:
+    return say(source, Kind.fault, "a fault")
+
+
+@pytest.fixture
+def played(opened, tmp_path):
+    def run(*sayings: Saying):
+        environment = opened.environment
+        return play(environment, Lesson(sayings), environment.baseline(compiled=False), tmp_path / "workspace")
+
+    return run
+
+
+def heard(played):
+    return [message.content for message in played.messages if message.role == "tool"]
+
+
+def test_a_first_write_and_its_prompt(played):
+    found = played(say(CPU))
+    roles = [message.role for message in found.messages]
+    assert roles == ["system", "user", "assistant", "tool", "assistant"]
+    assert found.messages[1].content.startswith("x0 f32[B,D0]\np0 [D0]\n")
+    assert "B=640 D0=384 C0=1e-05" in found.messages[1].content
+    assert found.messages[2].content == fence(CPU, "cpu")
+    assert heard(found)[0].startswith("ok ")
+    assert found.messages[-1].content == FINISH
+    assert found.losses() == [True, True]
+    assert found.best_ms > 0 and found.seconds()["profile"] > 0
+
+
+def test_faults_are_heard_of_and_not_learned(played):
+    found = played(fault(BROKEN), fault(UNREAD), fault(WRONG), say(CPU))
+    compiler, plan, wrong, right = heard(found)
+    assert compiler.startswith("compile L9 ") and "scale" in compiler
+    assert plan.startswith("plan L2 ") and "'out' is no buffer" in plan
+    assert wrong.startswith("wrong out0[")
+    assert right.startswith("ok ")
+    assert found.losses() == [False, False, False, True, True]
+
+
+def test_a_slow_schedule_is_changed_by_a_plan_line_and_not_learned(played):
+    found = played(say(SLOW, Kind.slow), Saying(Kind.answer, "plan: PASSES=1", CPU))
+    slow, fast = (float(said.split()[1]) for said in heard(found))
+    assert slow > 2 * fast
+    assert found.losses() == [False, True, True]
+    assert found.best_ms == pytest.approx(fast, rel=0.01)
+
+
+def test_what_contradicts_a_lesson_ends_it(played):
+    with pytest.raises(LessonFailed) as harmless:
+        played(fault(CPU), say(CPU))
+    assert harmless.value.saying.kind is Kind.fault and harmless.value.observation.startswith("ok ")
+    with pytest.raises(LessonFailed) as refused:
+        played(say(WRONG))
+    assert refused.value.saying.kind is Kind.answer and refused.value.observation.startswith("wrong ")
+
+
+def test_what_was_begun_is_built_once_and_failures_too(opened, monkeypatch):
+    graph = opened.environment.graph
+    right, broken, other = (
+        candidate_from({"kernel.cpp": text + "// ahead\n"}, graph, "cpu", canonical(graph))
+        for text in (CPU, BROKEN, SLOW)
+    )
+    opened.compiler.begin([right, broken, right])
+    built = opened.compiler.build(right)
+    assert isinstance(built, Binary) and not built.cached
+    failed = opened.compiler.build(broken)
+    assert isinstance(failed, CompileFailure)
+    assert opened.compiler.build(broken) is failed and opened.compiler.build(right) is built
+    opened.compiler.forget([right, broken])
+    again = opened.compiler.build(right)
+    assert isinstance(again, Binary) and again.cached and again.content == built.content
+    assert isinstance(opened.compiler.build(other), Binary)
+
+
+def test_measuring_is_entered_around_what_is_timed(opened, played):
+    opened.environment.baseline(compiled=False)
+    before = len(opened.measured)
+    played(say(CPU), say(WRONG.replace("v + v", "v * v * 1.0f"), Kind.attempt))
+    # One candidate or two were timed, depending on how far the first is from the floor; verifying is not timing.
+    assert opened.measured[before:] in (["in", "out"], ["in", "out"] * 2)

@@ -1,0 +1,56 @@
+"""`python -m kernel_assistant_training.episodes`: play lessons in the real environment and keep the conversations."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from kernel_assistant.config import resolve
+from kernel_assistant_training.episodes.lesson import FAULTS
+from kernel_assistant_training.episodes.player import Options
+from kernel_assistant_training.episodes.run import run
+
+
+@click.command()
+@click.option("--target", type=click.Choice(["cpu", "cuda"]), required=True)
+@click.option("--seconds", type=float, required=True, help="When no further lesson begins.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder; is continued.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the stream of tasks.")
+@click.option("--processes", type=int, default=1, show_default=True, help="Players that share the device.")
+@click.option("--builders", type=int, default=1, show_default=True, help="Compilers at a time, for each player.")
+@click.option("--faults", type=float, default=FAULTS, show_default=True, help="Share of lessons with a mistake.")
+@click.option("--estimated-compile", type=float, default=0.5, show_default=True, help="Share with such a figure.")
+@click.option("--python", default=sys.executable, help="Interpreter with torch.")
+def main(
+    target: str,
+    seconds: float,
+    out: Path,
+    seed: int,
+    processes: int,
+    builders: int,
+    faults: float,
+    estimated_compile: float,
+    python: str,
+) -> None:
+    """Real conversations for training: docs/episodes.md."""
+    options = Options(
+        target=target,
+        out=out,
+        seed=seed,
+        until=time.monotonic() + seconds,
+        python=python,
+        cache=resolve()[0].cache_dir,
+        parts=processes,
+        builders=builders,
+        faults=faults,
+        estimated_compile=estimated_compile,
+    )
+    click.echo(json.dumps(run(options), indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What a teacher intends to say in one conversation, and how it takes what it hears. Pure.
+
+A lesson is a list of sayings. Which comes next depends on the observation alone, so that a model that reads the
+conversation can come to the same decision.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from kernel_assistant.agent.directives import UNITS, read_constants
+from kernel_assistant.serving.template import write_call
+from kernel_assistant_training.episodes.faults import faulty
+
+FINISH = write_call("finish", "{}")
+LANGUAGE = {"cuda": "cuda", "cpu": "cpp"}
+#: At this share of the roofline there is nothing left to try.
+NEAR_FLOOR = 0.9
+#: Shares of the lessons that have a fault, a second one behind it, a slow schedule first, another try at the end.
+FAULTS, SECOND_FAULT, SLOW, TRY = 0.25, 0.1, 0.3, 0.25
+_SET = re.compile(r"^\s*// set:.*$", re.MULTILINE)
+_OK = re.compile(r"^ok (\S+) .*\bfloor (\S+)")
+
+
+class Kind(str, Enum):
+    """What a saying is. A `fault` must be found wrong; everything else must be right."""
+
+    fault = "fault"
+    slow = "slow"
+    answer = "answer"
+    attempt = "try"
+    finish = "finish"
+
+
+@dataclass(frozen=True)
+class Saying:
+    """One reply of the teacher; `source` is what it comes to, `fault` what is wrong with it."""
+
+    kind: Kind
+    text: str
+    source: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """`sayings` without the `finish` at the end. `behaviours` are what it is meant to show."""
+
+    sayings: tuple[Saying, ...]
+
+    @property
+    def behaviours(self) -> tuple[str, ...]:
+        """Names in order; ("first",) where the first write is all there is."""
+        named = [one.fault or one.kind.value for one in self.sayings if one.kind is not Kind.answer]
+        return tuple(named) or ("first",)
+
+    def next(self, place: int, observation: str) -> Saying | None:
+        """What follows saying number `place` when `observation` was heard; None where that contradicts the lesson."""
+        said = self.sayings[place]
+        right = observation.startswith("ok ")
+        if right == (said.kind is Kind.fault):
+            return None
+        if place + 1 == len(self.sayings) or (right and near_floor(observation)):
+            return Saying(Kind.finish, FINISH)
+        return self.sayings[place + 1]
+
+
+def lesson(sources: Sequence[str], target: str, random: Random, faults: float = FAULTS) -> Lesson:
+    """A lesson about right answers, the best guess first. Raises ValueError where there is none."""
+    if not sources:
+        raise ValueError("a lesson needs an answer")
+    others = list(sources[1:])
+    first, kind = sources[0], Kind.answer
+    if others and random.random() < SLOW:
+        first, kind = others.pop(random.randrange(len(others))), Kind.slow
+    said = _mistakes(first, target, random, faults)
+    said.append(Saying(kind, fence(first, target), first))
+    if kind is Kind.slow:
+        said.append(_changed(Kind.answer, first, sources[0], target))
+    if others and random.random() < TRY:
+        said.append(_changed(Kind.attempt, sources[0], random.choice(others), target))
+    return Lesson(tuple(said))
+
+
+def fence(source: str, target: str) -> str:
+    """The reply whose candidate is `source`."""
+    return f"```{LANGUAGE[target]}\n{source.rstrip()}\n```"
+
+
+def near_floor(observation: str) -> bool:
+    found = _OK.match(observation)
+    return found is not None and float(found[2]) >= NEAR_FLOOR * float(found[1])
+
+
+def candidate_file(target: str) -> str:
+    """Where the compact profile keeps the source."""
+    return "kernel" + UNITS[target][0]
+
+
+def _mistakes(source: str, target: str, random: Random, share: float) -> list[Saying]:
+    """No, one or two faulty versions of a source, none like the one before."""
+    found: list[Saying] = []
+    while len(found) < 2 and random.random() < (SECOND_FAULT if found else share):
+        wrong = faulty(source, target, random)
+        if wrong is None or any(wrong.source == one.source for one in found):
+            break
+        found.append(Saying(Kind.fault, fence(wrong.source, target), wrong.source, wrong.fault))
+    return found
+
+
+def _changed(kind: Kind, before: str, after: str, target: str) -> Saying:
+    """`after`, said as a `plan:` line where only constants differ from `before`."""
+    if _SET.sub("", before, count=1) == _SET.sub("", after, count=1):
+        old, new = (read_constants(found[0]) if (found := _SET.search(text)) else {} for text in (before, after))
+        changes = {name: value for name, value in new.items() if old.get(name) != value}
+        if changes and set(old) == set(new):
+            return Saying(kind, "plan: " + " ".join(f"{name}={value}" for name, value in changes.items()), after)
+    return Saying(kind, fence(after, target), after)

@@ -1,0 +1,90 @@
+"""Several players side by side, and what they came to."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant_training.episodes.lines import Episode, Failure, read_lines
+from kernel_assistant_training.episodes.player import Options, Player
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Play with `options.parts` processes until the time is over; the summary, which is also written to the folder.
+
+    A process that fails is named by its exit code.
+    """
+    options.out.mkdir(parents=True, exist_ok=True)
+    before = _count(options)
+    began = time.monotonic()
+    parts = [replace(options, part=part) for part in range(options.parts)]
+    if len(parts) == 1:
+        _play(parts[0])
+        failed = []
+    else:
+        context = get_context("spawn")
+        processes = [context.Process(target=_play, args=(part,)) for part in parts]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        failed = [process.exitcode for process in processes if process.exitcode]
+    seconds = time.monotonic() - began
+    summary = {**summarise(options.out, options.target), "seconds": round(seconds, 1), "failed_processes": failed}
+    summary["episodes_per_second"] = round((_count(options) - before) / seconds, 3)
+    (options.out / f"summary-{options.target}.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
+    return summary
+
+
+def summarise(out: Path, target: str) -> dict[str, Any]:
+    """Of all lines of a target: how many, of which behaviours, families, levels and endings; characters; stages."""
+    behaviours: Counter[str] = Counter()
+    families: Counter[str] = Counter()
+    levels: Counter[int] = Counter()
+    first: Counter[str] = Counter()
+    stages: Counter[str] = Counter()
+    keys, characters, count = set(), 0, 0
+    for path in sorted(out.glob(f"episodes-{target}-*.jsonl")):
+        for episode in read_lines(path, Episode):
+            count += 1
+            keys.add(episode.key)
+            behaviours.update(episode.behaviours)
+            families.update(episode.families)
+            levels[episode.level] += 1
+            characters += sum(len(message["content"]) for message in episode.messages)
+            observed = next((message["content"] for message in episode.messages if message["role"] == "tool"), "")
+            first[observed.partition(" ")[0]] += 1
+            stages.update(episode.seconds)
+    failures = Counter(
+        failure.what for path in sorted(out.glob(f"failures-{target}-*.jsonl")) for failure in read_lines(path, Failure)
+    )
+    return {
+        "episodes": count,
+        "tasks": len(keys),
+        "characters": characters,
+        "behaviours": dict(behaviours.most_common()),
+        "families": dict(families.most_common()),
+        "levels": dict(sorted(levels.items())),
+        "first_observation": dict(first.most_common()),
+        "failures": dict(failures.most_common()),
+        "stage_seconds": {stage: round(seconds, 1) for stage, seconds in stages.most_common()},
+    }
+
+
+def _count(options: Options) -> int:
+    paths = sorted(options.out.glob(f"episodes-{options.target}-*.jsonl"))
+    return sum(1 for path in paths for _ in read_lines(path, Episode))
+
+
+def _play(options: Options) -> None:
+    """A process of its own, or this one."""
+    player = Player(options)
+    try:
+        player.run()
+    finally:
+        player.close()
