@@ -18,6 +18,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from .graph_writer import GraphWriter
+from .recurrent import right_states
 from .worker_errors import user_streams
 
 #: Free dimensions of each tensor leaf of (args, kwargs), in order.
@@ -86,7 +87,7 @@ def export_program(
             shapes[tensor] = dict.fromkeys(sorted(dims), Dim.AUTO)
     dynamic = shapes.dynamic_shapes(model, args, kwargs) if any(free) else None
     # With gradients on, a module that switches them off inside would be exported as nested regions.
-    with user_streams(), _silence(), torch.no_grad():
+    with user_streams(), _silence(), right_states(), torch.no_grad():
         return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
 
 
@@ -94,7 +95,7 @@ def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[s
     """The graph of a program, without in-place operators. torch 2.9 dies here of a module that writes to its inputs
     through `.data`, so the module's behaviour is checked first."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    with _silence(), torch.no_grad():
+    with _silence(), right_states(), torch.no_grad():
         program = program.run_decompositions({})
         _mend_shapes(program.graph)
     writer = GraphWriter(program, tensors)
