@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from itertools import count
 
 from kernel_assistant.agent.budget import Budget
+from kernel_assistant.agent.confirming import CONFIRM_SECONDS, Allowance, within_reach
 from kernel_assistant.agent.judging import Judging
-from kernel_assistant.agent.search import Emit, Search, tell
-from kernel_assistant.agent.tried import Tried
+from kernel_assistant.agent.search import Emit, Search, tell, tell_best
+from kernel_assistant.agent.tried import NEVER, Tried
 from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
-from kernel_assistant.events import Progress
+from kernel_assistant.events import Progress, Warned
 from kernel_assistant.policy.base import Policy
 from kernel_assistant.records import Candidate, Evaluation, Step, StopReason, Trajectory
 
@@ -116,27 +117,41 @@ class Episode:
         return ", ".join(dict.fromkeys(names))
 
     def _confirm(self) -> None:
-        """Full verification of the finalists, then fresh samples of the winner."""
+        """Full verification of the finalists, then fresh samples of the winner where it was chosen among several.
+
+        It takes at most as long as the search and `CONFIRM_SECONDS`: a finalist is begun while there is room for it.
+        """
         tried = Tried(tuple(step for search in self.searches for step in search.steps))
-        verified: list[tuple[float, Candidate]] = []
-        for candidate in tried.finalists():
-            if verified and not tried.is_close(candidate):
+        clock = Allowance(time.monotonic() - self.began + CONFIRM_SECONDS)
+        verified: list[Evaluation] = []
+        finalists = tried.finalists()
+        for place, candidate in enumerate(finalists, start=1):
+            if verified and not (tried.is_close(candidate) and within_reach(verified[0]) and clock.has_room(2)):
                 break
-            self.emit(Progress(phase="confirm", message="verifying in full"))
-            evaluation = self._in_full(candidate, tried)
+            if not clock.has_room(1):
+                self.emit(
+                    Warned(message=f"finalist {place} of {len(finalists)} is not verified in full: no time is left")
+                )
+                break
+            message = f"verifying and measuring in full: finalist {place} of up to {len(finalists)}"
+            self.emit(Progress(phase="confirm", message=message))
+            with clock.one():
+                evaluation = self._in_full(candidate, tried)
             if evaluation.timing:
-                verified.append((evaluation.timing.candidate_ms, candidate))
+                verified.append(evaluation)
         if not verified:
             return
-        self.emit(Progress(phase="confirm", message="measuring the winner again on fresh samples"))
-        _, winner = min(verified, key=lambda entry: entry[0])
-        evaluation = self._in_full(winner, tried, confirmed=True)
-        if evaluation.correct:
-            self.final = evaluation
+        winner = min(verified, key=lambda one: one.timing.candidate_ms if one.timing else NEVER)
+        if len(verified) > 1:
+            self.emit(Progress(phase="confirm", message="measuring the winner again on fresh samples"))
+            winner = self._in_full(tried.candidates[winner.candidate], tried)
+        if winner.correct and winner.timing:
+            self.final = winner
+            tell_best(self.emit, tried.candidates[winner.candidate], winner, confirmed=True)
 
-    def _in_full(self, candidate: Candidate, tried: Tried, *, confirmed: bool = False) -> Evaluation:
+    def _in_full(self, candidate: Candidate, tried: Tried) -> Evaluation:
         evaluation = self.environment.confirm(candidate)
-        tell(self.emit, self._steps_taken + 1, candidate, evaluation, tried.best_ms, confirmed=confirmed)
+        tell(self.emit, self._steps_taken + 1, candidate, evaluation, tried.best_ms)
         return evaluation
 
 

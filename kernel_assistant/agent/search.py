@@ -10,7 +10,7 @@ from itertools import count
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.judging import Judging
 from kernel_assistant.agent.stops import Stop, reason_to_stop
-from kernel_assistant.agent.tried import Tried
+from kernel_assistant.agent.tried import NEVER, Tried
 from kernel_assistant.errors import Cancelled, KernelAssistantError
 from kernel_assistant.events import AnyEvent, BestImproved, CandidateEvaluated, Progress, Warned
 from kernel_assistant.policy.base import EpisodeView, Move, Policy
@@ -100,6 +100,10 @@ class Search:
         self._judge(move, began)
         self._stalled = 0 if self.tried.best_ms < before * 0.99 else self._stalled + 1
 
+    def _is_over(self) -> bool:
+        """Whether the rest of a turn is left out: the time is over and something is right."""
+        return self.tried.best_ms < NEVER and time.monotonic() - self._began > self.budget.seconds
+
     def _ask(self, view: EpisodeView) -> Move:
         try:
             return self.policy.step(view)
@@ -124,6 +128,8 @@ class Search:
                 self.tried.add(candidate, evaluation)
                 self._on_device += sum(evaluation.seconds.get(stage, 0.0) for stage in _ON_THE_DEVICE)
                 tell(self.emit, turn, candidate, evaluation, self.tried.best_ms)
+                if self._is_over():
+                    break
         finally:
             self.steps.append(
                 Step(
@@ -137,18 +143,22 @@ class Search:
             )
 
 
-def tell(
-    emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, best_ms: float, *, confirmed: bool = False
-) -> None:
+def tell(emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, best_ms: float) -> None:
     """Report one evaluation, and that it is the best so far if it is."""
     schedule = candidate.plan.schedule
     emit(CandidateEvaluated(turn=turn, schedule=schedule, origin=candidate.origin, evaluation=evaluation))
+    if evaluation.timing and evaluation.timing.candidate_ms <= best_ms:
+        tell_best(emit, candidate, evaluation)
+
+
+def tell_best(emit: Emit, candidate: Candidate, evaluation: Evaluation, *, confirmed: bool = False) -> None:
+    """Report the best so far; nothing where it was not timed."""
     timing = evaluation.timing
-    if timing and (confirmed or timing.candidate_ms <= best_ms):
+    if timing:
         emit(
             BestImproved(
                 candidate=evaluation.candidate,
-                schedule=schedule,
+                schedule=candidate.plan.schedule,
                 candidate_ms=timing.candidate_ms,
                 speedup_vs_eager=timing.speedup_vs_eager,
                 speedup_vs_compile=timing.speedup_vs_compile,

@@ -15,7 +15,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _target = click.option("--target", type=click.Choice(TARGETS), help="Device kind (default: a GPU where there is one).")
 _policy = click.option("--policy", type=click.Choice(POLICIES), help="Who writes the kernels.")
-_budget = click.option("--budget", metavar="TIME", help="Wall time, such as 120s or 2m.")
+_budget = click.option(
+    "--budget", metavar="TIME", help="Of the search, such as 120s or 2m; confirming adds at most that and ten seconds."
+)
 _numerics = click.option("--numerics", type=click.Choice(NUMERICS), help="How far from float64 a result may be.")
 _python = click.option("--python", metavar="PATH", help="Interpreter with torch (default: found from the project).")
 _sandbox = click.option(

@@ -13,7 +13,7 @@ from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.environment import session
 from kernel_assistant.environment.session import Environment
-from kernel_assistant.events import CandidateEvaluated, Warned
+from kernel_assistant.events import BestImproved, CandidateEvaluated, Warned
 from kernel_assistant.policy.base import EpisodeView, Move
 from kernel_assistant.records import (
     Baseline,
@@ -110,8 +110,8 @@ def test_finished_when_the_policy_has_nothing_more(play):
     assert trajectory.best == candidate().hash()
     outcomes = [evaluation.outcome for step in trajectory.steps for evaluation in step.evaluations]
     assert outcomes == [Outcome.correct, Outcome.incorrect]
-    # In full once to be chosen, and once more on fresh samples: only these are reported.
-    assert len(evaluated(events, Tier.full)) == 2
+    # In full once, on samples that had no part in choosing it: only these are reported.
+    assert len(evaluated(events, Tier.full)) == 1
     assert trajectory.final is evaluated(events, Tier.full)[-1]
     first, second, last = policy.views
     assert (len(first.steps), len(second.steps), len(last.steps)) == (0, 1, 2)
@@ -133,6 +133,23 @@ def test_target_reached(play):
     assert trajectory.stop_reason is StopReason.target_reached
     assert len(trajectory.steps) == 1
     assert trajectory.best
+
+
+def test_the_rest_of_a_turn_is_left_out_when_the_time_is_over(play):
+    trajectory, _ = play(ByHand([candidate(WRONG), *numbered(4)]), Budget(seconds=0.0))
+    assert trajectory.stop_reason is StopReason.wall_time
+    assert [one.outcome for one in trajectory.steps[0].evaluations] == [Outcome.incorrect, Outcome.correct]
+    assert len(trajectory.steps[0].candidates) == 2 and trajectory.final
+
+
+def test_no_further_finalist_where_none_can_be_an_improvement(play):
+    """Two that take the same time, hundreds of times the reference's."""
+    slow = numbered(2, (SLOW[0], f"{SLOW[1]} {SLOW[0]}"))
+    trajectory, events = play(ByHand(slow), Budget(seconds=600, turns=1))
+    assert [one.correct for one in evaluated(events, Tier.quick)] == [True, True]
+    assert [one.candidate for one in evaluated(events, Tier.full)] == [trajectory.best]
+    confirmed = [event for event in events if isinstance(event, BestImproved) and event.confirmed]
+    assert [event.candidate for event in confirmed] == [trajectory.best]
 
 
 def test_turns(play):
@@ -246,7 +263,7 @@ def test_a_finalist_that_fails_in_full_is_replaced_by_the_next(play):
     assert quick[fast_but_wrong.hash()].correct
     assert quick[fast_but_wrong.hash()].timing.candidate_ms < quick[right.hash()].timing.candidate_ms
     full = [(evaluation.candidate, evaluation.correct) for evaluation in evaluated(events, Tier.full)]
-    assert full == [(fast_but_wrong.hash(), False), (right.hash(), True), (right.hash(), True)]
+    assert full == [(fast_but_wrong.hash(), False), (right.hash(), True)]
     assert trajectory.best == right.hash()
 
 
