@@ -36,7 +36,8 @@ class RecordedConfiguration(Record, frozen=True, kw_only=True):
 
 
 class RecordedClass(Record, frozen=True, kw_only=True):
-    """One class. Seconds as docs/scan.md defines them; `callers` counts calls by the class they came from."""
+    """One class. Seconds as docs/scan.md defines them; `first_seconds` is the part of the inclusive ones that the first
+    call of each kind took; `callers` counts calls by the class they came from."""
 
     name: str
     qualname: str
@@ -53,6 +54,7 @@ class RecordedClass(Record, frozen=True, kw_only=True):
     container: bool
     uncounted: int
     configurations: tuple[RecordedConfiguration, ...]
+    first_seconds: float = 0.0
 
 
 class Recording(Record, frozen=True, kw_only=True):
@@ -107,7 +109,8 @@ class ScannedClass(Record, frozen=True, kw_only=True):
     """One row of the ranking. Seconds are of one run of the whole program.
 
     `share_seconds` counts for this class alone, the shares of all classes add up; `floor_seconds` is what must remain
-    of it at least; `saved_seconds` is what applied kernels could save at most. `folder` holds the samples, "" without;
+    of it at least; `saved_seconds` is what applied kernels could save at most; `first_seconds` is the part of
+    `inclusive_seconds` that the first call of each kind took, warm-up and all. `folder` holds the samples, "" without;
     `problem` says why the class cannot be optimized as it is. They are those of the configuration that took most time;
     `more` has the others that were kept, `CLASS#2`, `CLASS#3`, ….
     """
@@ -132,6 +135,7 @@ class ScannedClass(Record, frozen=True, kw_only=True):
     samples: tuple[Sample, ...] = ()
     problem: str = ""
     more: tuple[ScannedConfiguration, ...] = ()
+    first_seconds: float = 0.0
 
     @property
     def key(self) -> str:

@@ -72,6 +72,7 @@ def _row(cls: RecordedClass, wall: float, ceiling: Ceiling) -> ScannedClass:
         samples=first.samples if first else (),
         problem=problem,
         more=tuple(sorted(kinds[1:] + others, key=lambda one: -one.seconds)) if first else (),
+        first_seconds=cls.first_seconds,
     )
 
 

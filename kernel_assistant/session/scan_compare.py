@@ -9,7 +9,8 @@ from kernel_assistant.store.scans import ScanStore
 
 
 class ClassChange(Record, frozen=True, kw_only=True):
-    """One class in both scans. Seconds are inclusive: what happened inside the class, wherever it is counted."""
+    """One class in both scans. Seconds are inclusive: what happened inside the class, wherever it is counted, without
+    the first call of each kind, which stands apart: it loads and chooses what the others find there."""
 
     name: str
     path: str
@@ -17,6 +18,8 @@ class ClassChange(Record, frozen=True, kw_only=True):
     calls_after: int
     before_seconds: float
     after_seconds: float
+    before_first_seconds: float
+    after_first_seconds: float
     applied: bool
 
 
@@ -78,10 +81,16 @@ def _change(before: ScannedClass, after: ScannedClass, changed: tuple[str, ...])
         path=after.path,
         calls_before=before.calls,
         calls_after=after.calls,
-        before_seconds=before.inclusive_seconds,
-        after_seconds=after.inclusive_seconds,
+        before_seconds=_warm(before),
+        after_seconds=_warm(after),
+        before_first_seconds=before.first_seconds,
+        after_first_seconds=after.first_seconds,
         applied=f"{after.path}:{after.name}" in changed,
     )
+
+
+def _warm(row: ScannedClass) -> float:
+    return max(row.inclusive_seconds - row.first_seconds, 0.0)
 
 
 def _note(before: Scan, after: Scan) -> str:

@@ -42,6 +42,18 @@ def test_every_moment_counts_for_one_class(write, record):
     assert net.inclusive_seconds <= recording.net_seconds < recording.wall_seconds
 
 
+def test_the_first_call_of_each_kind_stands_apart(write, record):
+    """Two kinds of Norm, one of them called twice; Linear takes one shape in two of three calls."""
+    _, (recording,) = record(write("net.py", SCRIPT))
+    norm, net = class_of(recording, "Norm"), class_of(recording, "Net")
+    assert 0 < norm.first_seconds < norm.inclusive_seconds
+    (configuration,) = norm.configurations
+    again = next(one for one in configuration.signatures if one.calls == 2)
+    once = next(one for one in configuration.signatures if one.calls == 1)
+    assert once.seconds < norm.first_seconds < once.seconds + again.seconds
+    assert norm.first_seconds < net.first_seconds < net.inclusive_seconds
+
+
 def test_signatures_tell_sizes_and_keywords(write, record):
     _, (recording,) = record(write("net.py", SCRIPT))
     (configuration,) = class_of(recording, "Norm").configurations

@@ -73,7 +73,7 @@ class Configuration:
 @dataclass
 class ModuleClass:
     """One class. Times in seconds as docs/scan.md defines them; `unserved` is the part of `share` where applied kernels
-    would not run, by reason."""
+    would not run, by reason; `first` is the part of `inclusive` that the first call of each kind took."""
 
     number: int
     cls: type
@@ -83,6 +83,7 @@ class ModuleClass:
     is_product: bool
     calls: int = 0
     inclusive: float = 0.0
+    first: float = 0.0
     own: float = 0.0
     share: float = 0.0
     products: float = 0.0

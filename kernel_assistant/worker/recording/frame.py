@@ -19,6 +19,7 @@ class Frame:
         "cls",
         "compiled",
         "configuration",
+        "first",
         "inside",
         "module",
         "overhead",
@@ -32,6 +33,7 @@ class Frame:
         self.began = self.overhead = 0.0
         self.begun: Any = None
         self.compiled = False
+        self.first = False
         self.inside = False
         self.target = cls
         self.unserved = ""

@@ -163,6 +163,7 @@ class Recorder:
                 return
             signature = _signature(len(configuration.signatures), key, reader)
             configuration.signatures[key] = signature
+        frame.first = not signature.calls
         signature.calls += 1
         frame.signature = signature
         settled = signature.refused or (signature.sample >= 0 and signature.exact)
@@ -204,13 +205,14 @@ class Recorder:
         cls, target = frame.cls, frame.target
         above = frame.above
         parent = None if above is None else above.cls
-        signature, outermost, unserved = frame.signature, not frame.inside, frame.unserved
+        signature, outermost, unserved, first = frame.signature, not frame.inside, frame.unserved, frame.first
         above_unserved = "" if above is None else above.unserved
 
         def note(seconds: float) -> None:
             with self._lock:
                 if outermost:
                     cls.inclusive += seconds
+                    cls.first += seconds if first else 0.0
                 cls.own += seconds
                 target.share += seconds
                 if cls.is_product:
@@ -260,6 +262,7 @@ class Recorder:
                     inner.cls.unserved[inner.unserved] = inner.cls.unserved.get(inner.unserved, 0.0) - seconds
                 for frame in around:
                     frame.cls.inclusive -= 0.0 if frame.inside else seconds
+                    frame.cls.first -= seconds if frame.first and not frame.inside else 0.0
                     if frame.signature is not None:
                         frame.signature.seconds -= seconds
 

@@ -53,6 +53,7 @@ def _class(cls: ModuleClass) -> dict[str, Any]:
         "installed": bool(cls.path) and is_installed(cls.path),
         "calls": cls.calls,
         "inclusive_seconds": cls.inclusive,
+        "first_seconds": cls.first,
         "own_seconds": cls.own,
         "share_seconds": cls.share,
         "products_seconds": cls.products,
