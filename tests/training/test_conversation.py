@@ -1,0 +1,119 @@
+"""Tokens of a conversation: what is learned, and that every engine cuts the same text in the same way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from kernel_assistant.config import resolve
+from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.convert.to_gguf import to_gguf
+from kernel_assistant.serving.embedded import EmbeddedModel
+from kernel_assistant.serving.endpoint import local_engine
+from kernel_assistant.serving.registry import find
+from kernel_assistant_training.architecture import SMALL, Llama
+from kernel_assistant_training.conversation import Encoder
+from kernel_assistant_training.folder import save_folder
+from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Packer
+from kernel_assistant_training.tokenizer import VOCABULARY, load
+
+FENCE = '```cuda\n// set: T=256 V=4\n// launch: k0(x0, out0, rows=B) grid=B block=T\n#include "ka/rows.cuh"\n```\n'
+CALL = '<tool_call>{"name": "evaluate", "arguments": {}}</tool_call>'
+EPISODE = [
+    Message(role="system", content="Write CUDA for the graph."),
+    Message(role="user", content="x0 f32[B,D0]\nn0 = softmax(x0, -1, false)\nreturn n0\nB=4096 D0=768 C0=1e-05 sm_90"),
+    Message(role="assistant", content=FENCE + CALL),
+    Message(role="tool", content='compile L12 identifier "t2" is undefined <|im_end|> größe', tool_call_id="evaluate"),
+    Message(role="assistant", content="plan: T=512"),
+]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return Encoder(load())
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    return AutoTokenizer.from_pretrained(VOCABULARY)
+
+
+def test_what_is_learned_is_what_the_assistant_writes(encoder, theirs):
+    found = encoder.encode(EPISODE)
+    learned = [number for number, mark in zip(found.ids, found.learned, strict=True) if mark]
+    assert theirs.decode(learned) == f"{FENCE}{CALL}<|im_end|>plan: T=512<|im_end|>"
+
+
+def test_marks_are_those_of_the_chat_template(encoder, theirs):
+    """Up to where an observation spells a control token, which only we keep apart."""
+    episode = [*EPISODE[:3], Message(role="tool", content="ok .2", tool_call_id="evaluate"), EPISODE[4]]
+    documents = [message.openai() for message in episode]
+    expected = theirs.apply_chat_template(documents, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
+    found = encoder.encode(episode)
+    assert found.ids == expected["input_ids"]
+    assert found.learned == [bool(mark) for mark in expected["assistant_masks"]]
+
+
+def test_a_turn_may_be_left_out(encoder, theirs):
+    found = encoder.encode(EPISODE, [True, True, False, True, True])
+    learned = [number for number, mark in zip(found.ids, found.learned, strict=True) if mark]
+    assert theirs.decode(learned) == "plan: T=512<|im_end|>"
+
+
+def test_text_is_never_a_control_token(encoder, theirs):
+    ends = encoder.encode(EPISODE).ids.count(theirs.convert_tokens_to_ids("<|im_end|>"))
+    assert ends == len(EPISODE)
+
+
+def test_sampled_tokens_stay_as_they_are(encoder, theirs):
+    end = theirs.convert_tokens_to_ids("<|im_end|>")
+    said = Message(role="assistant", content="ab", token_ids=(70, 71, end))
+    found = encoder.encode([said])
+    assert [number for number, mark in zip(found.ids, found.learned, strict=True) if mark] == [70, 71, end]
+
+
+def test_numbers_are_single_digits(theirs):
+    assert theirs.tokenize("D12=4096")[-4:] == ["4", "0", "9", "6"]
+
+
+def test_llama_cpp_cuts_text_in_the_same_way(encoder, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+    torch.manual_seed(0)
+    save_folder(Llama(SMALL), tmp_path / "model")
+    to_gguf(tmp_path / "model", tmp_path / "model.gguf")
+    settings = resolve()[0]
+    engine = local_engine(find(str(tmp_path / "model.gguf"), settings), settings)
+    try:
+        engine.running()
+        model = EmbeddedModel(engine)
+        odd = "  a  b\n\n\n\tc+=1e-05f;  // größe — 🙂 x0[3,17]\r\n<tool_call>'ll 're\n   \n"
+        for text in (odd, FENCE, (VOCABULARY.parent / "tokenizer.py").read_text()):
+            messages = [*EPISODE, Message(role="user", content=text)]
+            assert model.prompt(messages) == encoder.prompt(messages)
+    finally:
+        engine.stop()
+
+
+def test_rows_hold_whole_conversations(encoder):
+    conversations = [encoder.encode(EPISODE[: 3 + number % 3]) for number in range(40)]
+    longest = max(len(one.ids) for one in conversations)
+    packer = Packer(length=3 * longest, at_hand=8)
+    rows = [row for one in conversations if (row := packer.add(one)) is not None]
+    rows += [row for _ in range(8) if (row := packer.row())[1].any()]
+    found = []
+    for ids, flags in rows:
+        starts = [int(place) for place in (flags & FIRST).nonzero()[0]]
+        end = int((flags != 0).sum())
+        for start, stop in zip(starts, [*starts[1:], end], strict=True):
+            found.append((ids[start:stop].tolist(), (flags[start:stop] & LEARNED != 0).tolist()))
+        assert (flags[end:] == 0).all() and (flags[:end] & (LEARNED | PROMPT) != 0).all()
+    assert sorted(found) == sorted((one.ids, one.learned) for one in conversations)
+    filled = [(flags != 0).mean() for _, flags in rows[: len(rows) // 2]]
+    assert min(filled) > 0.8
+
+
+def test_what_is_longer_than_a_row_is_counted(encoder):
+    packer = Packer(length=8)
+    assert packer.add(encoder.encode(EPISODE)) is None
+    assert packer.left_out == 1

@@ -1,0 +1,117 @@
+"""Stage 0 in small: processes, packing, loss, schedule, files, and going on from a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kernel_assistant.errors import InternalError
+from kernel_assistant_training import pretrain
+from kernel_assistant_training.architecture import SMALL
+from kernel_assistant_training.export import export
+from kernel_assistant_training.held_out import greedy
+from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
+from kernel_assistant_training.pretrain import Options, Progress, batch_of, learning_rate, train, weighted_losses
+from kernel_assistant_training.stream import Stream, StreamOptions
+
+TINY = replace(SMALL, width=64, inner=128, layers=2, heads=1)
+
+
+@pytest.fixture
+def source(monkeypatch):
+    """Of a module that a new process finds."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    import conversations
+
+    return conversations
+
+
+@pytest.fixture
+def options(tmp_path, monkeypatch, source):
+    monkeypatch.setitem(pretrain.SHAPES, "small", TINY)
+    return Options(
+        out=tmp_path / "run",
+        shape="small",
+        seconds=9,
+        rows=2,
+        length=256,
+        processes=1,
+        keep=64,
+        rate=1e-2,
+        warm_up=5,
+        held_out=0,
+        sources=(source.sums,),
+    )
+
+
+def metrics(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_learns_and_can_be_gone_on_with(options, source):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    first = train(options)
+    second = train(replace(options, resume=True, seconds=options.seconds + 3))
+    torch.set_num_threads(threads)
+    steps = [line for line in metrics(options.out) if "answer_loss" in line]
+    assert steps[0]["answer_loss"] > 5 and steps[-1]["answer_loss"] < 0.5
+    assert steps[-1]["answer_right"] > 0.9
+    assert second.step > first.step and second.seconds > first.seconds and second.runs == 1
+    assert steps[-1]["different"] <= 3  # there are three answers
+    assert steps[-1]["repeated_rows"] > 0 and steps[-1]["fresh_rows"] > 0
+    assert (options.out / "middle" / "config.json").is_file()
+    prompts = [messages[:2] for messages, _ in zip(source.sums(77), range(4), strict=False)]
+    answers = greedy(options.out / "model", prompts, torch.device("cpu"), most=48)
+    expected = [messages[2].content for messages, _ in zip(source.sums(77), range(4), strict=False)]
+    assert answers == expected
+    figures = export(options.out / "model", options.out / "model.gguf")
+    assert figures["bytes"] < 1_000_000
+
+
+def test_only_what_follows_inside_a_conversation_is_learned():
+    flags = np.array([[PROMPT | FIRST, PROMPT, LEARNED, LEARNED, PROMPT | FIRST, LEARNED, 0, 0]], np.uint8)
+    ids = np.arange(10, 18, dtype=np.uint16)[None]
+    batch = batch_of(Rows(ids, flags), 0.1, torch.device("cpu"))
+    assert batch.weights[0].tolist() == pytest.approx([0.1, 1, 1, 0, 1, 0, 0, 0])
+    assert batch.learned[0].tolist() == [0, 1, 1, 0, 1, 0, 0, 0]
+    assert batch.labels[0, :5].tolist() == [11, 12, 13, 14, 15]
+    assert batch.documents[0].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_the_loss_is_the_weighted_mean():
+    torch.manual_seed(0)
+    hidden, embedding = torch.randn(1, 3, 8), torch.randn(11, 8)
+    labels, weights, learned = torch.tensor([[4, 5, 6]]), torch.tensor([[0.1, 1, 0]]), torch.tensor([[0.0, 1, 0]])
+    loss, parts = weighted_losses(hidden, embedding, labels, weights, learned)
+    each = torch.nn.functional.cross_entropy((hidden @ embedding.T)[0], labels[0], reduction="none")
+    assert loss == pytest.approx(float((each[0] * 0.1 + each[1]) / 1.1), rel=1e-5)
+    assert parts[0] == pytest.approx(float(each[1])) and parts[1] == 1
+
+
+def test_the_rate_rises_with_steps_and_falls_with_the_clock(tmp_path):
+    options = Options(out=tmp_path, seconds=100, warm_up=10, decay=0.4, rate=1.0)
+    steps = [(0, 0, 0.1), (9, 1, 1.0), (500, 59, 1.0), (800, 80, 0.5), (900, 100, 0.0), (901, 101, 0.0)]
+    for step, seconds, expected in steps:
+        assert learning_rate(options, Progress(step=step, seconds=seconds)) == pytest.approx(expected)
+
+
+def test_fresh_rows_go_first(source):
+    with Stream(StreamOptions((source.sums,), processes=1, length=256, keep=48)) as stream:
+        rows = [stream.take(16) for _ in range(3)]
+        assert all(len(one) == 16 for one in rows)
+        counts = stream.counts
+        assert counts.fresh_rows + counts.repeated_rows == 48
+        assert counts.fresh_rows >= 16 and counts.fresh_tokens <= 48 * 256
+        assert counts.conversations > counts.different == 3
+
+
+def test_a_process_that_ends_is_not_waited_for(source):
+    ending = StreamOptions((source.ends,), processes=1, length=256, keep=48)
+    with Stream(ending) as stream, pytest.raises(InternalError, match="has ended: number 0"):
+        stream.take(16)

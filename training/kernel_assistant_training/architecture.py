@@ -1,0 +1,185 @@
+"""A Llama to be trained: Hugging Face's names of weights, attention that stays inside a conversation.
+
+Computes what `transformers.LlamaForCausalLM` computes (a test compares logits), in a form that compiles layer by layer.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from kernel_assistant.serving.convert.shape import Shape
+
+#: What ships: 11.8 M parameters.
+SHIPPED = Shape(
+    vocabulary=4096,
+    width=384,
+    inner=768,
+    layers=8,
+    heads=6,
+    kv_heads=2,
+    head_width=64,
+    context=4096,
+    theta=10000.0,
+    epsilon=1e-5,
+    tied=True,
+)
+#: Learns the form of an answer in minutes on two CPU cores; heads as wide as those of the real one.
+SMALL = Shape(
+    vocabulary=4096,
+    width=128,
+    inner=256,
+    layers=4,
+    heads=2,
+    kv_heads=1,
+    head_width=64,
+    context=4096,
+    theta=10000.0,
+    epsilon=1e-5,
+    tied=True,
+)
+
+
+#: Which earlier tokens a token may look at: those of its own conversation. (B, 1, T, T) of bool, or in blocks.
+Mask = Tensor | BlockMask
+
+
+def dense_mask(documents: Tensor) -> Tensor:
+    """For any device. `documents` (B, T) has a number for each token, the same within one conversation."""
+    length = documents.shape[1]
+    causal = torch.ones(length, length, dtype=torch.bool, device=documents.device).tril()
+    return (documents[:, None, :, None] == documents[:, None, None, :]) & causal
+
+
+def block_mask(documents: Tensor) -> BlockMask:
+    """The same for FlexAttention, which skips blocks of 128 × 128 without a pair. For CUDA, with compiled layers."""
+
+    def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (documents[row, query] == documents[row, key])
+
+    make = _compiled_block_mask if documents.is_cuda else create_block_mask
+    rows, length = documents.shape
+    return make(visible, rows, None, length, length, device=documents.device)
+
+
+_compiled_block_mask = torch.compile(create_block_mask, dynamic=False)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
+    """Queries (B, heads, T, d) over keys and values (B, kv_heads, T, d) → (B, heads, T, d)."""
+    if isinstance(mask, BlockMask):
+        found = flex_attention(query, key, value, block_mask=mask, enable_gqa=True)
+        assert isinstance(found, Tensor)
+        return found
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+
+
+class Norm(nn.Module):
+    """Root mean square, computed in float32."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(shape.width))
+        self.epsilon = shape.epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)
+        return (self.weight * wide).to(x.dtype)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.head_width = shape.head_width
+        self.q_proj = nn.Linear(shape.width, shape.heads * shape.head_width, bias=False)
+        self.k_proj = nn.Linear(shape.width, shape.kv_heads * shape.head_width, bias=False)
+        self.v_proj = nn.Linear(shape.width, shape.kv_heads * shape.head_width, bias=False)
+        self.o_proj = nn.Linear(shape.heads * shape.head_width, shape.width, bias=False)
+
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Mask) -> Tensor:
+        query, key, value = (
+            projection(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        query, key = _rotated(query, cosine, sine), _rotated(key, cosine, sine)
+        return self.o_proj(attend(query, key, value, mask).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class FeedForward(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.width, shape.inner, bias=False)
+        self.up_proj = nn.Linear(shape.width, shape.inner, bias=False)
+        self.down_proj = nn.Linear(shape.inner, shape.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.input_layernorm = Norm(shape)
+        self.self_attn = SelfAttention(shape)
+        self.post_attention_layernorm = Norm(shape)
+        self.mlp = FeedForward(shape)
+
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Mask) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cosine, sine, mask)
+        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
+
+
+class Body(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.norm = Norm(shape)
+
+
+class Llama(nn.Module):
+    """Weights in float32; `state_dict` has the names and shapes of a Hugging Face folder with tied embeddings."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.model = Body(shape)
+        # As GPT-2: what is added to the residual stream starts smaller the more is added.
+        for name, weight in self.named_parameters():
+            if weight.ndim == 2:
+                added = name.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * shape.layers) if added else 1))
+
+    def compile_layers(self) -> None:
+        """One compilation for all layers: they share their code."""
+        for layer in self.model.layers:
+            layer.compile(dynamic=False)
+
+    def hidden(self, tokens: Tensor, mask: Mask, dtype: torch.dtype = torch.float32) -> Tensor:
+        """States after the last norm, (B, T, width), of `tokens` (B, T); `dtype` is that of the residual stream."""
+        cosine, sine = rotations(self.shape, tokens.shape[1], tokens.device)
+        x = self.model.embed_tokens(tokens).to(dtype)
+        for layer in self.model.layers:
+            x = layer(x, cosine, sine, mask)
+        return self.model.norm(x)  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.model.embed_tokens.weight)
+
+
+def rotations(shape: Shape, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the rotary embedding, (T, head_width) each."""
+    half = torch.arange(0, shape.head_width, 2, dtype=torch.float32, device=device) / shape.head_width
+    angles = torch.outer(torch.arange(length, dtype=torch.float32, device=device), shape.theta**-half)
+    angles = torch.cat([angles, angles], dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return (x * cosine + torch.cat([-second, first], dim=-1) * sine).to(x.dtype)

@@ -1,0 +1,69 @@
+"""What ships: `python -m kernel_assistant_training.export FOLDER FILE` writes a folder as 8-bit GGUF and checks it.
+
+The check: read back, the weights differ by no more than 8 bits do, and the text is cut in the same way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from kernel_assistant.errors import InternalError, UsageError
+from kernel_assistant.serving.convert.to_folder import to_folder
+from kernel_assistant.serving.convert.to_gguf import to_gguf
+from kernel_assistant_training.folder import load_folder
+
+#: Bytes: tracked files of the repository stay small.
+LARGEST = 13_000_000
+#: Of 127 steps on each side, and the step is a float16: relative to the largest weight of a tensor.
+_ERROR = 0.5 / 127 + 2**-10
+
+
+def export(folder: Path, file: Path, *, name: str = "kernel-assistant") -> dict[str, Any]:
+    """Size, parameters and the largest error. Raises UsageError for a model that is too large, InternalError."""
+    to_gguf(folder, file, name=name)
+    size = file.stat().st_size
+    if size > LARGEST:
+        raise UsageError(f"{file} has {size:,} bytes, more than {LARGEST:,}", "train a smaller one")
+    before = load_folder(folder).state_dict()
+    with tempfile.TemporaryDirectory() as back:
+        to_folder(file, Path(back))
+        after = load_folder(Path(back)).state_dict()
+        _same_tokens(folder, Path(back))
+    errors = {key: _error(weight, after[key]) for key, weight in before.items()}
+    worst = max(errors, key=lambda key: errors[key])
+    if before.keys() != after.keys() or not errors[worst] <= _ERROR:
+        raise InternalError(f"{worst} comes back from {file} with an error of {errors[worst]:.2g}", "report this")
+    parameters = sum(weight.numel() for weight in before.values())
+    return {"bytes": size, "parameters": parameters, "largest_error": round(errors[worst], 6)}
+
+
+def _error(before: torch.Tensor, after: torch.Tensor) -> float:
+    return float((before - after).abs().max() / before.abs().max())
+
+
+def _same_tokens(folder: Path, back: Path) -> None:
+    before, after = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(back)
+    for text in (Path(__file__).read_text(encoding="utf-8"), "D12=4096 C0=1e-05\n\n  größe 🙂<|im_end|><tool_call>"):
+        if before(text)["input_ids"] != after(text)["input_ids"]:
+            raise InternalError("the tokenizer that comes back from the file cuts text differently", "report this")
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="kernel_assistant_training.export", description=__doc__)
+    parser.add_argument("folder", type=Path, help="what pretrain or sft wrote")
+    parser.add_argument("file", type=Path, help="kernel_assistant/serving/models/kernel-assistant.gguf ships")
+    options = parser.parse_args(words)
+    options.file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.write(json.dumps(export(options.folder, options.file)) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,64 @@
+"""Conversations in rows of one length: little is left empty, and a row's conversations can be told apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernel_assistant_training.conversation import Tokens
+
+#: Bits of a token's flags. A token with neither of the first two fills a row.
+PROMPT, LEARNED, FIRST = 1, 2, 4
+
+Ids = NDArray[np.uint16]
+Flags = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`ids` and `flags` are (n, length)."""
+
+    ids: Ids
+    flags: Flags
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass
+class Packer:
+    """Fills a row with the longest of the conversations at hand that still fits. One longer than a row is left out."""
+
+    length: int
+    at_hand: int = 64
+    left_out: int = 0
+    _waiting: list[Tokens] = field(default_factory=list)
+
+    def add(self, conversation: Tokens) -> tuple[Ids, Flags] | None:
+        """A row (length,) once enough conversations are at hand."""
+        if len(conversation.ids) > self.length:
+            self.left_out += 1
+            return None
+        self._waiting.append(conversation)
+        return self.row() if len(self._waiting) >= self.at_hand else None
+
+    def row(self) -> tuple[Ids, Flags]:
+        """From what is at hand, the oldest first, so that none waits for ever."""
+        ids, flags = np.zeros(self.length, np.uint16), np.zeros(self.length, np.uint8)
+        end, chosen = 0, self._waiting.pop(0) if self._waiting else None
+        while chosen is not None:
+            stop = end + len(chosen.ids)
+            ids[end:stop] = chosen.ids
+            flags[end:stop] = np.where(chosen.learned, LEARNED, PROMPT)
+            flags[end] |= FIRST
+            end = stop
+            chosen = self._longest(self.length - end)
+        return ids, flags
+
+    def _longest(self, room: int) -> Tokens | None:
+        fitting = [number for number, waiting in enumerate(self._waiting) if len(waiting.ids) <= room]
+        if not fitting:
+            return None
+        return self._waiting.pop(max(fitting, key=lambda number: len(self._waiting[number].ids)))

@@ -1,0 +1,279 @@
+"""Stage 0: `python -m kernel_assistant_training.pretrain --out FOLDER --seconds 480`.
+
+Trains on un-run pairs until the time is over. Leaves in FOLDER: `model/` (and `middle/`, from half of the time on),
+`metrics.jsonl`, `checkpoint.pt` (for `--resume`), `answers.jsonl` (greedy answers to held-out tasks).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernel_assistant_training.architecture import SHIPPED, SMALL, Llama, Mask, block_mask, dense_mask
+from kernel_assistant_training.folder import save_folder
+from kernel_assistant_training.held_out import HeldOutMaker, judge_greedy
+from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
+from kernel_assistant_training.source import TARGETS, Source, pairs_of
+from kernel_assistant_training.stream import Stream, StreamOptions
+from kernel_assistant_training.tokenizer import load, vocabulary_size
+
+SHAPES = {"shipped": SHIPPED, "small": SMALL}
+LOG_EVERY = 50
+
+
+@dataclass(frozen=True)
+class Options:
+    """`rows` of `length` tokens a step; `decay` is the share of the time in which the learning rate falls to zero."""
+
+    out: Path
+    seconds: float = 480.0
+    shape: str = "shipped"
+    rows: int = 64
+    length: int = 2048
+    processes: int = 14
+    keep: int = 400_000
+    rate: float = 2e-3
+    warm_up: int = 200
+    decay: float = 0.4
+    prompt_weight: float = 0.1
+    attention: str = "flex"
+    held_out: int = 200
+    seed: int = 0
+    resume: bool = False
+    sources: tuple[Source, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`seconds` are those of training, all runs together."""
+
+    step: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    runs: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """(rows, length) each: tokens, those that follow, the weight of each of these in the loss, 1 for the assistant's
+    own, and the number of the conversation within its row."""
+
+    ids: Tensor
+    labels: Tensor
+    weights: Tensor
+    learned: Tensor
+    documents: Tensor
+
+
+def train(options: Options) -> Progress:
+    """Everything. Raises UsageError, InternalError."""
+    began = time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device.type == "cuda"
+    torch.manual_seed(options.seed)
+    torch.set_float32_matmul_precision("high")
+    shape = replace(SHAPES[options.shape], vocabulary=vocabulary_size(load()))
+    model = Llama(shape).to(device)
+    optimiser = make_optimiser(model, options.rate)
+    progress = _resume(model, optimiser, options, device) if options.resume else Progress()
+    earlier = progress.seconds
+    sources = options.sources or tuple(pairs_of(target) for target in TARGETS)
+    # Another run has other conversations.
+    streaming = StreamOptions(sources, options.processes, options.length, options.keep, options.seed + progress.runs)
+    losses = weighted_losses
+    if on_gpu:
+        model.compile_layers()
+        losses = torch.compile(weighted_losses, dynamic=False)
+    precision = torch.autocast("cuda", torch.bfloat16) if on_gpu else nullcontext()
+    residual = torch.bfloat16 if on_gpu else torch.float32
+    saved_middle = progress.seconds >= options.seconds / 2
+
+    with (
+        Stream(streaming) as stream,
+        HeldOutMaker(options.out / "held_out.jsonl", options.held_out) as held_out,
+        (options.out / "metrics.jsonl").open("a", encoding="utf-8") as log,
+    ):
+        _say(log, {"options": _document(options), "parameters": sum(weight.numel() for weight in model.parameters())})
+        meter = Meter(device)
+        while True:
+            progress = replace(progress, seconds=earlier + time.monotonic() - began)
+            if progress.seconds >= options.seconds:
+                break
+            rate = learning_rate(options, progress)
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            batch = batch_of(stream.take(options.rows), options.prompt_weight, device)
+            with precision:
+                hidden = model.hidden(batch.ids, _mask(options, batch.documents), residual)
+                loss, parts = losses(
+                    hidden, model.model.embed_tokens.weight, batch.labels, batch.weights, batch.learned
+                )
+            loss.backward()  # type: ignore[no-untyped-call]
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            tokens = options.rows * options.length
+            progress = replace(progress, step=progress.step + 1, tokens=progress.tokens + tokens)
+            meter.add(parts, norm, tokens)
+            if progress.step % LOG_EVERY == 0 or progress.step <= 2:
+                _say(log, {**asdict(progress), "rate": rate, **meter.read(), **_of_stream(stream)})
+            if not saved_middle and progress.seconds >= options.seconds / 2:
+                saved_middle = True
+                save_folder(model, options.out / "middle")
+                _save_checkpoint(model, optimiser, progress, options)
+        save_folder(model, options.out / "model")
+        _save_checkpoint(model, optimiser, progress, options)
+        _say(log, {**asdict(progress), "ended": True, **_of_stream(stream)})
+        held_out.wait()
+    del model, optimiser
+    figures = judge_greedy(options.out / "model", options.out / "held_out.jsonl", options.out / "answers.jsonl", device)
+    with (options.out / "metrics.jsonl").open("a", encoding="utf-8") as log:
+        _say(log, {"held_out": figures, "all_s": round(time.monotonic() - began, 1)})
+    return progress
+
+
+def learning_rate(options: Options, progress: Progress) -> float:
+    """Up with the steps, then constant, then down to zero with the clock."""
+    left = 1 - progress.seconds / options.seconds
+    return options.rate * min(1.0, (progress.step + 1) / options.warm_up, max(left, 0.0) / options.decay)
+
+
+def make_optimiser(model: Llama, rate: float) -> torch.optim.AdamW:
+    """Weight decay on matrices, the embedding among them; none on the scales of norms."""
+    matrices = [weight for weight in model.parameters() if weight.ndim == 2]
+    scales = [weight for weight in model.parameters() if weight.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": scales, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=True)
+
+
+def batch_of(rows: Rows, prompt_weight: float, device: torch.device) -> Batch:
+    """What follows the last token of a row, or of a conversation, is not learned."""
+    following = np.roll(rows.flags, -1, axis=1)
+    following[:, -1] = 0
+    inside = (following & FIRST) == 0
+    learned = ((following & LEARNED) != 0) & inside
+    weights = np.where(learned, 1.0, np.where(((following & PROMPT) != 0) & inside, prompt_weight, 0.0))
+    parts = (
+        rows.ids.astype(np.int64),
+        np.roll(rows.ids, -1, axis=1).astype(np.int64),
+        weights.astype(np.float32),
+        learned.astype(np.float32),
+        np.cumsum((rows.flags & FIRST) != 0, axis=1, dtype=np.int32),
+    )
+    return Batch(*(torch.from_numpy(part).to(device, non_blocking=True) for part in parts))
+
+
+def weighted_losses(
+    hidden: Tensor, embedding: Tensor, labels: Tensor, weights: Tensor, learned: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The loss; and, to be reported: sum and number of the assistant's tokens' losses, and of how many it was right."""
+    logits = F.linear(hidden, embedding).float().flatten(0, 1)
+    labels, weights, learned = labels.flatten(), weights.flatten(), learned.flatten()
+    each = F.cross_entropy(logits, labels, reduction="none")
+    right = (logits.detach().argmax(-1) == labels) * learned
+    seen = each.detach()
+    prompt = weights * (1 - learned)
+    parts = [(seen * learned).sum(), learned.sum(), right.sum(), (seen * prompt).sum(), prompt.sum()]
+    return (each * weights).sum() / weights.sum(), torch.stack(parts)
+
+
+class Meter:
+    """Means since the last reading; the device is waited for only then."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._clear()
+
+    def _clear(self) -> None:
+        self._parts = torch.zeros(5, device=self._device)
+        self._norm = torch.zeros((), device=self._device)
+        self._steps = self._tokens = 0
+        self._since = time.monotonic()
+
+    def add(self, parts: Tensor, norm: Tensor, tokens: int) -> None:
+        self._parts += parts
+        self._norm += norm
+        self._steps += 1
+        self._tokens += tokens
+
+    def read(self) -> dict[str, float]:
+        loss, learned, right, prompt_loss, prompt = self._parts.tolist()
+        norm = self._norm.item() / self._steps
+        found = {
+            "answer_loss": loss / max(learned, 1),
+            "answer_right": right / max(learned, 1),
+            "prompt_loss": prompt_loss / max(prompt, 1e-9),
+            "gradient_norm": norm,
+            "tokens_per_s": self._tokens / (time.monotonic() - self._since),
+        }
+        self._clear()
+        return {name: round(value, 5) for name, value in found.items()}
+
+
+def _mask(options: Options, documents: Tensor) -> Mask:
+    return block_mask(documents) if documents.is_cuda and options.attention == "flex" else dense_mask(documents)
+
+
+def _of_stream(stream: Stream) -> dict[str, Any]:
+    return {**asdict(stream.counts), "waiting_rows": stream.waiting}
+
+
+def _save_checkpoint(model: Llama, optimiser: torch.optim.AdamW, progress: Progress, options: Options) -> None:
+    """Written whole or not at all."""
+    fresh = options.out / "checkpoint.new"
+    state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "progress": asdict(progress)}
+    torch.save(state, fresh)
+    os.replace(fresh, options.out / "checkpoint.pt")
+
+
+def _resume(model: Llama, optimiser: torch.optim.AdamW, options: Options, device: torch.device) -> Progress:
+    file = options.out / "checkpoint.pt"
+    if not file.is_file():
+        return Progress()
+    state = torch.load(file, map_location=device, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimiser.load_state_dict(state["optimiser"])
+    progress = Progress(**state["progress"])
+    return replace(progress, runs=progress.runs + 1)
+
+
+def _document(options: Options) -> dict[str, Any]:
+    return {name: str(value) for name, value in asdict(options).items() if name != "sources"}
+
+
+def _say(log: Any, document: dict[str, Any]) -> None:
+    line = json.dumps(document)
+    log.write(line + "\n")
+    log.flush()
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="kernel_assistant_training.pretrain", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--shape", choices=SHAPES, default=Options.shape)
+    parser.add_argument("--attention", choices=("flex", "dense"), default=Options.attention)
+    parser.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")
+    for name in ("rows", "length", "processes", "keep", "warm_up", "held_out", "seed"):
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Options, name))
+    for name in ("seconds", "rate", "decay", "prompt_weight"):
+        parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(Options, name))
+    train(Options(**vars(parser.parse_args(words))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
