@@ -22,7 +22,7 @@ TASK = "task.json"
 MANIFEST_SCHEMA = "kernel-assistant/manifest/1"
 RUNTIME = "_runtime"
 _RUNNER_FILES = (
-    *("__init__.py", "plan.py", "executor.py", "launching.py", "cuda_driver.py"),
+    *("__init__.py", "plan.py", "executor.py", "launching.py", "kernel_graph.py", "cuda_driver.py"),
     *("libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "cudnn_graph.py"),
     *("cudnn_library.py", "convolution.py"),
     *("pytorch/__init__.py", "pytorch/aten.py", "pytorch/residual.py", "pytorch/tensors.py"),

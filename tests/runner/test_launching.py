@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.worker.runner.executor import CpuModule, bind
+from kernel_assistant.worker.runner.kernel_graph import Kernel
 from kernel_assistant.worker.runner.launching import Config, Frame, Prepared, kernel_entry
 from kernel_assistant.worker.runner.plan import PlanError
 
@@ -88,6 +89,55 @@ def test_a_status_is_raised() -> None:
     frame = Frame([failing.prepared(7, [0, 0, 0], [])], 0)
     with pytest.raises(RuntimeError, match="status 700"):
         frame.launch(refuse)
+
+
+class Grapher:
+    """Makes graphs that note their launches, unless there is nothing to make or somebody captures."""
+
+    def __init__(self, *, able: bool = True) -> None:
+        self.able, self.captured, self.launched = able, False, []
+
+    def capturing(self, stream):
+        return self.captured
+
+    def graph(self, kernels):
+        assert len(kernels) == 3
+        return self if self.able else None
+
+    def launch(self, stream):
+        self.launched.append(stream)
+        return 0
+
+
+def chain(driver: FakeDriver, *, kernels: int = 3) -> list[Prepared]:
+    found = [driver.prepared(at, [0, 0, 0], [(0, 0)]) for at in range(1, 4)]
+    return [
+        step._replace(kernel=Kernel(c_void_p(at), (1,) * 7)) if at < kernels else step for at, step in enumerate(found)
+    ]
+
+
+def test_a_chain_of_kernels_is_one_launch(driver: FakeDriver) -> None:
+    frame = Frame(chain(driver), 0, grapher := Grapher())
+    for stream in (0, 9):
+        frame.move(stream)
+        frame.launch(refuse)
+    assert (grapher.launched, driver.seen) == ([0, 9], [])
+    grapher.captured = True
+    frame.launch(refuse)
+    assert (grapher.launched, len(driver.seen)) == ([0, 9], 3)
+
+
+def test_one_by_one_where_a_graph_cannot_be(driver: FakeDriver) -> None:
+    frames = [
+        Frame(chain(driver), 0, Grapher(able=False)),
+        Frame(chain(driver, kernels=2), 0, Grapher()),
+        Frame(chain(driver)[:2], 0, Grapher()),
+    ]
+    for frame, count in zip(frames, (3, 3, 2), strict=True):
+        driver.seen.clear()
+        frame.launch(refuse)
+        frame.launch(refuse)
+        assert len(driver.seen) == 2 * count
 
 
 def test_nothing_to_launch() -> None:

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from . import plan as plans
 from .cuda_driver import Driver
-from .launching import Entry, Frame, Prepared, Words, kernel_entry
+from .kernel_graph import Kernel, KernelGraph, capturing, graph_of
+from .launching import Entry, Frame, Grapher, Prepared, Words, kernel_entry
 from .libraries import Chosen, Libraries
 
 #: Name of the buffer that library launches share, behind those of the plan.
@@ -72,7 +73,15 @@ class CudaModule:
         def enter(words: Words, stream: int) -> Entry | None:
             return None if 0 in launch.grid else kernel_entry(call, function, geometry, words, stream)
 
-        return Prepared(launch.words, launch.slots, enter)
+        kernel = None if 0 in launch.grid else Kernel(function, geometry)
+        return Prepared(launch.words, launch.slots, enter, kernel)
+
+    def graph(self, kernels: Sequence[tuple[Kernel, Words]]) -> KernelGraph | None:
+        """One launch for all of them, None where the driver makes none."""
+        return graph_of(self.driver, kernels)
+
+    def capturing(self, stream: int) -> bool:
+        return capturing(self.driver, stream)
 
     def fail(self, status: int) -> None:
         """Raises CudaError for the status of a launch."""
@@ -130,6 +139,7 @@ class BoundPlan:
         self._calls = [step for step in steps if not isinstance(step, Prepared)]
         self._kinds = [_KINDS[type(launch)] for launch in bound]
         self._fail = module.fail
+        self._grapher: Grapher | None = module if isinstance(module, CudaModule) and not self._calls else None
         # Taken and given back by one caller at a time; `pop` and `append` are atomic.
         self._frames: list[Frame] = []
         if LIBRARIES in self._kinds:
@@ -158,7 +168,7 @@ class BoundPlan:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = Frame(self._launches, stream)
+            frame = Frame(self._launches, stream, self._grapher)
         if frame.stream != stream:
             frame.move(stream)
         if self._calls:
@@ -176,7 +186,8 @@ class BoundPlan:
         if self._calls:
             return self._freeze_around_calls(pointers, which)
         chosen = [kind for kind in self._kinds if kind != RESIDUAL]
-        frame = Frame([step for step, kind in zip(self._launches, chosen, strict=True) if which in (EVERY, kind)], 0)
+        steps = [step for step, kind in zip(self._launches, chosen, strict=True) if which in (EVERY, kind)]
+        frame = Frame(steps, 0, self._grapher)
         frame.fill(pointers)
 
         def run(stream: int) -> None:

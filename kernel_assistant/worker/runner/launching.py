@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_uint, c_uint64, c_void_p
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+from .kernel_graph import FEWEST, Kernel
 
 Words = ctypes.Array[c_uint64]
 #: A foreign function and its arguments, which live as long as the frame. It returns a status, 0 or None if all is well.
@@ -19,12 +21,26 @@ class Prepared(NamedTuple):
     """One launch with its sizes known.
 
     `words` are the integers of its argument struct, `slots` which of them are pointers to which buffer. `enter` makes
-    the call over a struct on a stream ready, None where there is nothing to launch.
+    the call over a struct on a stream ready, None where there is nothing to launch. `kernel` is there where the launch
+    may be a node of a graph.
     """
 
     words: list[int]
     slots: list[tuple[int, int]]
     enter: Callable[[Words, int], Entry | None]
+    kernel: Kernel | None = None
+
+
+class Grapher(Protocol):
+    """What makes one launch of many kernels, where the device can."""
+
+    def graph(self, kernels: Sequence[tuple[Kernel, Words]]) -> Graph | None: ...
+
+    def capturing(self, stream: int) -> bool: ...
+
+
+class Graph(Protocol):
+    def launch(self, stream: int) -> int: ...
 
 
 class Config(ctypes.Structure):
@@ -42,9 +58,12 @@ class Config(ctypes.Structure):
 class Frame:
     """Argument structs of launches and the calls over them, on one stream. For one caller at a time."""
 
-    __slots__ = ("_steps", "entries", "ready", "slots", "stream", "words")
+    __slots__ = ("_graph", "_grapher", "_steps", "entries", "ready", "slots", "stream", "words")
 
-    def __init__(self, steps: Sequence[Prepared], stream: int) -> None:
+    def __init__(self, steps: Sequence[Prepared], stream: int, grapher: Grapher | None = None) -> None:
+        kernels = [step.kernel for step in steps]
+        self._grapher = grapher if len(steps) >= FEWEST and None not in kernels else None
+        self._graph: Graph | None = None
         sizes = [max(len(step.words), 1) for step in steps]
         starts = [sum(sizes[:at]) for at in range(len(steps))]
         self.words: Words = (c_uint64 * max(sum(sizes), 1))()
@@ -72,11 +91,25 @@ class Frame:
                 words[position] = pointers[index]
 
     def launch(self, fail: Callable[[int], None]) -> None:
-        """Make all calls in order; `fail` raises for a status."""
+        """Make all calls in order, or one of a graph of them; `fail` raises for a status."""
+        if self._grapher is not None and not self._grapher.capturing(self.stream):
+            # Not made before it is used: somebody may have been capturing.
+            graph = self._graph or self._made(self._grapher)
+            if graph is not None:
+                status = graph.launch(self.stream)
+                if status:
+                    fail(status)
+                return
         for function, arguments in self.ready:
             status = function(*arguments)
             if status:
                 fail(status)
+
+    def _made(self, grapher: Grapher) -> Graph | None:
+        self._graph = grapher.graph([(step.kernel, words) for step, words in self._steps if step.kernel])
+        if self._graph is None:
+            self._grapher = None
+        return self._graph
 
     def launch_one(self, step: int, pointers: Sequence[int], fail: Callable[[int], None]) -> None:
         """One launch, its pointers filled in first."""
