@@ -6,7 +6,8 @@
 //
 // Half types arrive as float and are rounded once. Use the functions of ka_cpu.h and ka_math.h (ka_exp, ka_tanh,
 // ka_gelu, …): they have no branches, so the loop stays one of vectors; those of <math.h> do not vectorise. An operand
-// along the last dimension (a bias) is a column operand of `ka::map_row` (rows.h).
+// along the last dimension (a bias) is a column operand of `ka::map_row` (rows.h). Several results: `ka::blocks`, and a
+// `ka::map_row` for each.
 #pragma once
 #include "ka_cpu.h"
 
@@ -23,6 +24,27 @@ template <class T> struct operand {
   KA_FN operand at(const T* from, int64_t) { return {from}; }
   auto operator[](int64_t i) const { return ka_get(p[i]); }
 };
+template <class T> KA_FN operand<T> bring(const T* p, int64_t n) { return operand<T>::at(p, n); }
+// p[i / inner]: the weights of channels in a row of channels with `inner` pixels each.
+template <class T> struct steps_of {
+  const T* p;
+  int64_t inner, first;
+  steps_of operator+(int64_t by) const { return {p, inner, first + by}; }
+};
+template <class T> KA_FN steps_of<T> steps(const T* p, int64_t inner) { return {p, inner, 0}; }
+struct filled {
+  float held[piece];
+  float operator[](int64_t i) const { return held[i]; }
+};
+template <class T> KA_FN filled bring(const steps_of<T>& s, int64_t n) {
+  filled one;
+  int64_t at = s.first / s.inner, end = (at + 1) * s.inner - s.first;
+  for (int64_t i = 0; i < n; ++at, end += s.inner) {
+    const float here = (float)ka_get(s.p[at]);
+    for (; i < n && i < end; ++i) one.held[i] = here;
+  }
+  return one;
+}
 template <class T> struct result {
   T* p;
   KA_FN result at(T* to) { return {to}; }
@@ -71,20 +93,21 @@ template <class F, class R, class... O> KA_FN void map_piece(int64_t n, F f, R t
   for (int64_t i = 0; i < n; ++i) to.set(i, f(in[i]...));
   to.done(n);
 }
-template <class F, class T, class... IN> KA_FN void map_row(int64_t n, F f, T* out, const IN*... in) {
+template <class F, class T, class... IN> KA_FN void map_row(int64_t n, F f, T* out, IN... in) {
   for (int64_t b = 0; b < n; b += piece) {
     const int64_t count = n - b < piece ? n - b : piece;
-    map_piece(count, f, result<T>::at(out + b), operand<IN>::at(in + b, count)...);
+    map_piece(count, f, result<T>::at(out + b), bring(in + b, count)...);
   }
 }
-template <class F, class T, class... IN> KA_FN void pointwise(int64_t n, F f, T* out, const IN*... in) {
+// f(from, count) for pieces of n elements, on all threads where that pays.
+template <class F> KA_FN void blocks(int64_t n, F f) {
   constexpr int64_t block = 4096;
-  const int64_t blocks = (n + block - 1) / block;
+  const int64_t pieces = (n + block - 1) / block;
 #pragma omp parallel for schedule(static) if (n >= alone)
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t from = b * block, count = n - from < block ? n - from : block;
-    map_row(count, f, out + from, (in + from)...);
-  }
+  for (int64_t b = 0; b < pieces; ++b) f(b * block, n - b * block < block ? n - b * block : block);
+}
+template <class F, class T, class... IN> KA_FN void pointwise(int64_t n, F f, T* out, const IN*... in) {
+  blocks(n, [=](int64_t from, int64_t count) { map_row(count, f, out + from, (in + from)...); });
 }
 
 }  // namespace ka

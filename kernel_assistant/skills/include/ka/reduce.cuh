@@ -20,6 +20,9 @@ using least = ka_bottom;
 template <class OP, class S> struct neutral {
   KA_FN S value() { return S::none(); }
 };
+template <> struct neutral<ka_top, int64_t> {
+  KA_FN int64_t value() { return INT64_MIN; }
+};
 template <class S> struct neutral<ka_sum, S> {
   KA_FN S value() { return S(0); }
 };

@@ -11,7 +11,9 @@
 //
 // THREADS = 32 is a warp a row: the block may have several (row = blockIdx.x · warps + threadIdx.x / 32), and a warp
 // beyond the last row returns at once. Rows of odd length or place are read element by element: the same result, slower.
-// Longer rows: `ka::fold_row` and `ka::map_row` read them again, from the cache where they fit.
+// Longer rows: `ka::fold_row` and `ka::map_row` read them again, from the cache where they fit. `x.place(f)` and
+// `ka::place_row` give the column of the largest f, the first of them. An operand is a pointer to n elements or
+// `ka::steps(p, inner)`: p[column / inner], the weights of channels in a row of channels with `inner` pixels each.
 #pragma once
 #include "ka/vec.cuh"
 #include "ka/welford.cuh"
@@ -20,6 +22,22 @@ namespace ka {
 
 template <int THREADS> KA_FN int place() { return THREADS == 32 ? threadIdx.x % 32 : threadIdx.x; }
 
+template <class T> struct steps_of {
+  const T* p;
+  int inner;
+};
+template <class T> KA_FN steps_of<T> steps(const T* p, int64_t inner) { return {p, (int)inner}; }
+// V operands of one vector that begins at column e.
+template <int V, class C, class T> KA_FN void bring(C (&x)[V], const T* p, int e, int count) {
+  load_piece<V>(x, p + e, count);
+}
+template <int V, class C, class T> KA_FN void bring(C (&x)[V], const steps_of<T>& s, int e, int count) {
+  const int at = (int)((uint32_t)e / (uint32_t)s.inner), left = s.inner - (e - at * s.inner);
+  const C here = count > 0 ? (C)ka_get(s.p[at]) : C();
+#pragma unroll
+  for (int k = 0; k < V; ++k) x[k] = k < left || k >= count ? here : (C)ka_get(s.p[(uint32_t)(e + k) / (uint32_t)s.inner]);
+}
+
 template <int THREADS, int V, int ITEMS, class C = float> struct row {
   C v[ITEMS][V];
   int n;
@@ -27,7 +45,7 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
 
   // Column of element k of vector i.
   __device__ __forceinline__ int column(int i, int k) const {
-    return wide ? (i * THREADS + place<THREADS>()) * V + k : (i * V + k) * THREADS + place<THREADS>();
+    return wide ? (i * THREADS + ka::place<THREADS>()) * V + k : (i * V + k) * THREADS + ka::place<THREADS>();
   }
   // What lies behind the row's end holds `fill`: 0, or −INFINITY before a maximum.
   template <class T> __device__ __forceinline__ void load(const T* p, int64_t columns, C fill = C()) {
@@ -52,23 +70,25 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
     for (int i = 0; i < ITEMS; ++i) piece(to[i], i, p, fill);
   }
   // v = f(v, p[column], …): other rows or weights, in the places of this row.
-  template <class F, class... IN> __device__ __forceinline__ void map(F f, const IN*... in) {
+  template <class F, class... IN> __device__ __forceinline__ void map(F f, const IN&... in) {
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) compute(v[i], i, f, in...);
   }
-  template <class OP, class F> __device__ __forceinline__ C fold(F f) const {
+  template <class OP, class F, class... IN> __device__ __forceinline__ C fold(F f, const IN&... in) const {
     C total = neutral<OP, C>::value();
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
+      C y[V];
+      compute(y, i, f, in...);
       // Asked once a vector: comparing every column would cost more than the sum.
       const int left = n - column(i, 0);
       if (wide ? left >= V : left > (V - 1) * THREADS) {
 #pragma unroll
-        for (int k = 0; k < V; ++k) total = OP::join(total, f(v[i][k]));
+        for (int k = 0; k < V; ++k) total = OP::join(total, y[k]);
       } else {
 #pragma unroll
         for (int k = 0; k < V; ++k)
-          if ((wide ? k : k * THREADS) < left) total = OP::join(total, f(v[i][k]));
+          if ((wide ? k : k * THREADS) < left) total = OP::join(total, y[k]);
       }
     }
     return block_reduce<THREADS, OP>(total);
@@ -82,13 +102,23 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
   __device__ __forceinline__ C min() const {
     return fold<least>([](C x) { return x; });
   }
+  // Column of the largest f(v): the first of them, or of the NaNs.
+  template <class F> __device__ __forceinline__ int64_t place(F f) const {
+    int64_t key = INT64_MIN;
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i)
+#pragma unroll
+      for (int k = 0; k < V; ++k)
+        if (column(i, k) < n) key = ka_max(key, ka_key((C)f(v[i][k]), (int64_t)column(i, k)));
+    return ka_key_place(block_reduce<THREADS, most>(key));
+  }
   // The row is in registers, so the mean comes first and the squares are taken around it.
   __device__ __forceinline__ ka::moments<C> moments() const {
     const C mean = sum() / C(n);
     return {C(n), mean, fold<add>([=](C x) { return (x - mean) * (x - mean); })};
   }
   // p[column] = f(v, in[column], …).
-  template <class T, class F, class... IN> __device__ __forceinline__ void store(T* p, F f, const IN*... in) const {
+  template <class T, class F, class... IN> __device__ __forceinline__ void store(T* p, F f, const IN&... in) const {
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       C y[V];
@@ -107,7 +137,7 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
     store(p, [](C x) { return x; });
   }
 
-  template <class F, class... IN> __device__ __forceinline__ void compute(C (&y)[V], int i, F f, const IN*... in) const {
+  template <class F, class... IN> __device__ __forceinline__ void compute(C (&y)[V], int i, F f, const IN&... in) const {
     C x[sizeof...(IN) + 1][V];
     int at = 0;
     (piece(x[at++], i, in, C()), ...);
@@ -126,6 +156,12 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
 #pragma unroll
     for (int k = 0; k < V; ++k) x[k] = k * THREADS < left ? (C)ka_get(p[column(i, 0) + k * THREADS]) : fill;
   }
+  template <class T> __device__ __forceinline__ void piece(C (&x)[V], int i, const steps_of<T>& s, C fill) const {
+    if (wide) return bring<V>(x, s, column(i, 0), n - column(i, 0));
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+      x[k] = column(i, k) < n ? (C)ka_get(s.p[(uint32_t)column(i, k) / (uint32_t)s.inner]) : fill;
+  }
 };
 
 // f(e, count) for every vector of a row of n that this thread has; `count` is V, as a constant, but at the row's end.
@@ -137,14 +173,14 @@ template <int THREADS, int V, class F> KA_FN void sweep(int n, F f) {
 }
 // OP over f(in[e], …) of a whole row, in every thread.
 template <int THREADS, int V, class OP, class C = float, class F, class... IN>
-KA_FN C fold_row(int n, F f, const IN*... in) {
+KA_FN C fold_row(int n, F f, const IN&... in) {
   C total[V];
 #pragma unroll
   for (int k = 0; k < V; ++k) total[k] = neutral<OP, C>::value();
   sweep<THREADS, V>(n, [&](int e, int count) {
     C x[sizeof...(IN)][V];
     int at = 0;
-    (load_piece<V>(x[at++], in + e, count), ...);
+    (bring<V>(x[at++], in, e, count), ...);
 #pragma unroll
     for (int k = 0; k < V; ++k)
       if (k < count) total[k] = OP::join(total[k], call(f, x, k, std::make_index_sequence<sizeof...(IN)>()));
@@ -154,26 +190,46 @@ KA_FN C fold_row(int n, F f, const IN*... in) {
   return block_reduce<THREADS, OP>(total[0]);
 }
 template <int THREADS, int V, class C = float, class F, class T, class... IN>
-KA_FN void map_row(int n, F f, T* out, const IN*... in) {
+KA_FN void map_row(int n, F f, T* out, const IN&... in) {
   sweep<THREADS, V>(n, [&](int e, int count) {
     C x[sizeof...(IN)][V], y[V];
     int at = 0;
-    (load_piece<V>(x[at++], in + e, count), ...);
+    (bring<V>(x[at++], in, e, count), ...);
 #pragma unroll
     for (int k = 0; k < V; ++k) y[k] = call(f, x, k, std::make_index_sequence<sizeof...(IN)>());
     store_piece<V>(out + e, y, count);
   });
 }
-template <int THREADS, int V, class C = float, class T> KA_FN moments<C> row_moments(int n, const T* in) {
+template <int THREADS, int V, class C = float, class F, class T, class... IN>
+KA_FN moments<C> row_moments(int n, F f, const T& first, const IN&... in) {
   sums<C> mine;
   sweep<THREADS, V>(n, [&](int e, int count) {
-    C x[V];
-    load_piece<V>(x, in + e, count);
+    C x[sizeof...(IN) + 1][V];
+    int at = 0;
+    bring<V>(x[at++], first, e, count);
+    (bring<V>(x[at++], in, e, count), ...);
 #pragma unroll
     for (int k = 0; k < V; ++k)
-      if (k < count) mine.add(x[k]);
+      if (k < count) mine.add(call(f, x, k, std::make_index_sequence<sizeof...(IN) + 1>()));
   });
   return block_moments<THREADS>(mine);
+}
+template <int THREADS, int V, class C = float, class T> KA_FN moments<C> row_moments(int n, const T* in) {
+  return row_moments<THREADS, V, C>(n, [](C x) { return x; }, in);
+}
+// Column of the largest f(in[column], …): the first of them, or of the NaNs.
+template <int THREADS, int V, class C = float, class F, class... IN> KA_FN int64_t place_row(int n, F f, const IN&... in) {
+  int64_t key = INT64_MIN;
+  sweep<THREADS, V>(n, [&](int e, int count) {
+    C x[sizeof...(IN)][V];
+    int at = 0;
+    (bring<V>(x[at++], in, e, count), ...);
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+      if (k < count)
+        key = ka_max(key, ka_key((C)call(f, x, k, std::make_index_sequence<sizeof...(IN)>()), (int64_t)(e + k)));
+  });
+  return ka_key_place(block_reduce<THREADS, most>(key));
 }
 
 }  // namespace ka

@@ -54,11 +54,11 @@ template <class OP, class F, class... O> KA_FN double fold_piece(int64_t n, F f,
   return total;
 }
 // OP over f(in[i], …) of a row: lanes of float within 1024 elements, double beyond.
-template <class OP, class F, class... IN> KA_FN double fold_row(int64_t n, F f, const IN*... in) {
+template <class OP, class F, class... IN> KA_FN double fold_row(int64_t n, F f, IN... in) {
   double total = OP::template none<double>();
   for (int64_t b = 0; b < n; b += piece) {
     const int64_t count = n - b < piece ? n - b : piece;
-    total = OP::join(total, fold_piece<OP>(count, f, operand<IN>::at(in + b, count)...));
+    total = OP::join(total, fold_piece<OP>(count, f, bring(in + b, count)...));
   }
   return total;
 }
@@ -67,14 +67,30 @@ struct moments {
   double mean, m2;
   int64_t count;
 };
-template <class T> KA_FN moments row_moments(int64_t n, const T* in) {
-  const float mean = (float)(fold_row<add>(n, [](float x) { return x; }, in) / (double)n);
+template <class F, class T, class... IN> KA_FN moments row_moments(int64_t n, F f, T first, IN... in) {
+  const float mean = (float)(fold_row<add>(n, f, first, in...) / (double)n);
   // What rounding the mean left out comes back with the sum of the differences.
-  const double left = fold_row<add>(n, [=](float x) { return x - mean; }, in);
-  const double m2 = fold_row<add>(n, [=](float x) { return (x - mean) * (x - mean); }, in);
+  const double left = fold_row<add>(n, [=](auto... x) { return f(x...) - mean; }, first, in...);
+  const double m2 = fold_row<add>(n, [=](auto... x) { return ka_square(f(x...) - mean); }, first, in...);
   return {(double)mean + left / (double)n, m2 - left * left / (double)n, n};
 }
+template <class T> KA_FN moments row_moments(int64_t n, const T* in) {
+  return row_moments(n, [](float x) { return x; }, in);
+}
 KA_FN float variance(const moments& of, int correction = 0) { return (float)(of.m2 / (double)(of.count - correction)); }
+
+// Column of the largest f(in[column], …): the first of them, or of the NaNs.
+template <class F, class... IN> KA_FN int64_t place_row(int64_t n, F f, IN... in) {
+  const float top = (float)fold_row<most>(n, f, in...);
+  for (int64_t b = 0; b < n; b += piece) {
+    float held[piece];
+    const int64_t count = n - b < piece ? n - b : piece;
+    map_row(count, f, held, (in + b)...);
+    for (int64_t i = 0; i < count; ++i)
+      if (held[i] == top || held[i] != held[i]) return b + i;
+  }
+  return 0;
+}
 
 template <class F, class... IN> KA_FN void softmax_row(int64_t n, F f, float* out, const IN*... in) {
   const float top = (float)fold_row<most>(n, f, in...);

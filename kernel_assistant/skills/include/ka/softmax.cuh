@@ -18,12 +18,12 @@ template <int THREADS, class C> KA_FN online<C> block_online(const online<C>& mi
 }
 // top and total of f(in[e], …) over a row of n, in every thread.
 template <int THREADS, int V, class C = float, class F, class... IN>
-KA_FN online<C> online_row(int n, F f, const IN*... in) {
+KA_FN online<C> online_row(int n, F f, const IN&... in) {
   online<C> mine = online<C>::none();
   sweep<THREADS, V>(n, [&](int e, int count) {
     C x[sizeof...(IN)][V], y[V];
     int at = 0;
-    (load_piece<V>(x[at++], in + e, count), ...);
+    (bring<V>(x[at++], in, e, count), ...);
 #pragma unroll
     for (int k = 0; k < V; ++k)
       y[k] = k < count ? (C)call(f, x, k, std::make_index_sequence<sizeof...(IN)>()) : C(-INFINITY);

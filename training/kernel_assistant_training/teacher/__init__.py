@@ -1,0 +1,8 @@
+"""Writes, without running anything, what a small model should answer for a task (docs/teacher.md)."""
+
+from __future__ import annotations
+
+from kernel_assistant_training.teacher.answer import Answer
+from kernel_assistant_training.teacher.registry import answers
+
+__all__ = ["Answer", "answers"]

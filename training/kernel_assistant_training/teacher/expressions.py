@@ -1,0 +1,138 @@
+"""Expressions as C++ that a person would write: brackets where they are needed, names for what is used twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from kernel_assistant.generator.expr import Const, Expr, Load, Op, Reduce, children
+from kernel_assistant.generator.render import literal
+from kernel_assistant.generator.sizes import Poly
+from kernel_assistant_training.teacher.lowering import Lowered
+from kernel_assistant_training.teacher.sizes import NoForm
+
+#: How tightly text binds: sums, products, names and calls.
+SUM, PRODUCT, ATOM = 1, 2, 3
+#: Normal numbers of float.
+_SMALLEST, _LARGEST = 1.2e-38, 3.4e38
+_SLOT = re.compile(r"\{(\d)\}")
+
+
+@lru_cache(maxsize=1024)
+def _shape(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """How tightly a template binds, and for every slot its argument and how tightly that has to bind."""
+    slots = []
+    for found in _SLOT.finditer(text):
+        before, after = text[: found.start()].rstrip(), text[found.end() :].lstrip()
+        need = {"*": ATOM, "/": ATOM, "%": ATOM, "~": ATOM, "!": ATOM, "-": ATOM, "+": PRODUCT}.get(before[-1:], 0)
+        if before[-1:] == "-" and len(before) > 1 and before[:-1].rstrip()[-1:] not in "(,?:=<>|&+-*/":
+            need = PRODUCT
+        if before[-1:] == ")":
+            need = ATOM
+        need = max(need, {"*": PRODUCT, "/": PRODUCT, "%": PRODUCT, "+": SUM, "-": SUM}.get(after[:1], 0))
+        slots.append((int(found[1]), need))
+    return _binding(text), tuple(slots)
+
+
+def _binding(text: str) -> int:
+    depth, binds = 0, ATOM
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and character in "+-*/%~!?<>=&|":
+            binary = text[place - 1 : place] == " "
+            binds = min(binds, 0 if character in "?<>=&|" else SUM if binary and character in "+-" else PRODUCT)
+    return binds
+
+
+class Writer:
+    """Expressions of one task as text; `names` are those that have a name in the scope."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._sizes, self._constants = lowered.sizes, lowered.constants
+
+    def text(self, expr: Expr, names: dict[int, str], need: int = 0) -> str:
+        name = names.get(id(expr))
+        if name is not None:
+            return name
+        if isinstance(expr, Const):
+            return self.constant(expr, need)
+        if not isinstance(expr, Op):
+            raise NoForm(f"{type(expr).__name__} inside an expression")
+        template = expr.text
+        if template == "{0}":
+            return self.text(expr.args[0], names, need)
+        binds, slots = _shape(template)
+        texts = iter([self.text(expr.args[place], names, wanted) for place, wanted in slots])
+        found = _SLOT.sub(lambda _: next(texts), template)
+        return f"({found})" if binds < need else found
+
+    def constant(self, expr: Const, need: int = 0) -> str:
+        value = expr.value
+        if isinstance(value, float) and value in self._constants:
+            return self._constants[value]
+        if isinstance(value, Poly) or (isinstance(value, int) and not isinstance(value, bool) and value > 16):
+            text = self._sizes.code(value)
+            if need == 0 or expr.ctype == "int64_t":
+                return text if expr.ctype == "int64_t" else f"({expr.ctype}){self._sizes.factor(value)}"
+            return f"({text})" if " " in text and not text.startswith("(") else text
+        if isinstance(value, float) and expr.ctype in ("float", "") and _SMALLEST < abs(value) < _LARGEST:
+            return f"({value!r}f)" if value < 0 else f"{value!r}f"
+        return literal(value, expr.ctype or "float")
+
+    def lambda_(
+        self, result: Expr, names: dict[int, str], parameters: Sequence[tuple[str, str]], captures: bool
+    ) -> str:
+        """`[](float x0) { return …; }`. `parameters` are (type, name)."""
+        lines, own = self.named(result, names)
+        head = f"[{'=' if captures else ''}]({', '.join(f'{ctype} {name}'.strip() for ctype, name in parameters)})"
+        value = self.text(result, own)
+        if not lines:
+            return f"{head} {{ return {value}; }}"
+        body = "".join(f"\n  {line}" for line in lines)
+        return f"{head} {{{body}\n  return {value};\n}}"
+
+    def named(self, result: Expr, names: dict[int, str]) -> tuple[list[str], dict[int, str]]:
+        """Lines that name what `result` uses more than once, and the names with these."""
+        uses: dict[int, int] = {}
+        order: list[Expr] = []
+        self._count(result, names, uses, order)
+        own = dict(names)
+        lines: list[str] = []
+        for expr in order:
+            if uses[id(expr)] > 1 and expr is not result:
+                text = self.text(expr, own)
+                own[id(expr)] = f"t{len(lines)}"
+                lines.append(f"const {expr.ctype} {own[id(expr)]} = {text};")
+        return lines, own
+
+    def _count(self, expr: Expr, names: dict[int, str], uses: dict[int, int], order: list[Expr]) -> None:
+        if id(expr) in names or isinstance(expr, Const):
+            return
+        uses[id(expr)] = uses.get(id(expr), 0) + 1
+        if uses[id(expr)] > 1:
+            return
+        if not isinstance(expr, Op):
+            raise NoForm(f"{type(expr).__name__} inside an expression")
+        if expr.text == "{0}":
+            uses[id(expr)] -= 1
+            self._count(expr.args[0], names, uses, order)
+            return
+        for place, _ in _shape(expr.text)[1]:
+            self._count(expr.args[place], names, uses, order)
+        order.append(expr)
+
+
+def below(roots: Iterable[Expr], stop: Iterable[int] = ()) -> list[Expr]:
+    """Every expression under `roots`, each once, arguments last; nothing under those in `stop`, and not they."""
+    seen, found = set(stop), []
+    stack = list(roots)[::-1]
+    while stack:
+        expr = stack.pop()
+        if id(expr) in seen:
+            continue
+        seen.add(id(expr))
+        found.append(expr)
+        if not isinstance(expr, Reduce | Load):
+            stack.extend(children(expr)[::-1])
+    return found

@@ -1,0 +1,78 @@
+"""A task as loops: the generator's nest, over symbols where it can be followed with them, else over the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.nest import Access, Nest, accesses, build_nest
+from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records.canonical import Canonical
+from kernel_assistant.records.graph import Operand
+from kernel_assistant_training.teacher.sizes import NoForm, Sizes
+
+FLOATS = ("f32", "bf16", "f16")
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The loops of a task and how its numbers are written; `constants` are names by value."""
+
+    task: Canonical
+    target: str
+    nest: Nest
+    sizes: Sizes
+    constants: dict[float, str]
+
+    @property
+    def accesses(self) -> list[Access]:
+        return accesses(self.nest)
+
+    def buffers(self) -> list[str]:
+        """Inputs that are read, in the graph's order, then results."""
+        read = {access.buffer for access in self.accesses}
+        return [
+            *(value.name for value in self.task.graph.inputs if value.name in read),
+            *(access.buffer for access, _ in self.nest.stores),
+        ]
+
+
+def lowered(task: Canonical, target: str) -> Lowered:
+    """Raises NoForm."""
+    constants = {number: name for name, number in task.constants.items()}
+    try:
+        nest, numeric = build_nest(with_constants(task.graph, task.constants)), False
+    except (Unsupported, AssertionError):
+        try:
+            nest, numeric = build_nest(task.concrete()), True
+        except Unsupported as error:
+            raise NoForm(str(error)) from error
+    return Lowered(task, target, nest, Sizes(task, target, numeric), constants)
+
+
+def with_constants(graph: OpGraph, constants: Mapping[str, float]) -> OpGraph:
+    """The graph with C0, C1, … as numbers again; sizes keep their names."""
+    if not constants:
+        return graph
+    return OpGraph(
+        dims=graph.dims,
+        inputs=graph.inputs,
+        nodes=tuple(_with_constants(node, constants) for node in graph.nodes),
+        outputs=graph.outputs,
+    )
+
+
+def _with_constants(node: Node, constants: Mapping[str, float]) -> Node:
+    def number(operand: Operand) -> Operand:
+        if isinstance(operand, list):
+            return [constants.get(item, item) if isinstance(item, str) else item for item in operand]
+        return constants.get(operand, operand) if isinstance(operand, str) else operand
+
+    args = tuple(map(number, node.args))
+    kwargs = {key: number(operand) for key, operand in node.kwargs.items()}
+    if args == node.args and kwargs == node.kwargs:
+        return node
+    return msgspec.structs.replace(node, args=args, kwargs=kwargs)

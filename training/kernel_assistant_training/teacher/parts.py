@@ -1,0 +1,170 @@
+"""Tasks that need several kernels: the graph is cut between operators, values in between go through scratch buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expand import expand, in_steps
+from kernel_assistant.generator.lower import IGNORED
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.canonical import Canonical
+from kernel_assistant.records.graph import Operand, Value, references
+from kernel_assistant_training.teacher.answer import Answer, joined, renamed, taken_apart
+from kernel_assistant_training.teacher.lowering import with_constants
+
+Writing = Callable[[Canonical, str, Random], list[Answer]]
+#: Nodes of one kernel that are tried beyond the last number that worked.
+PATIENCE = 3
+#: A kernel's name, and its struct's.
+_ENDS = ("", "_args")
+#: Kernels of one answer.
+MOST_PARTS = 5
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One or more kernels that a family wrote: its answers, and the buffers that its results go to."""
+
+    answers: list[Answer]
+    buffers: tuple[str, ...]
+
+
+def in_parts(task: Canonical, target: str, random: Random, write: Writing) -> list[Answer]:
+    """[] where a node can be written by no family even alone, or too many kernels would be needed."""
+    try:
+        graph = in_steps(expand(with_constants(task.graph, task.constants)), -1)
+    except (Unsupported, ValueError):
+        return []
+    nodes = [node for node in graph.nodes if node.op.partition(".")[0] not in IGNORED]
+    cutter = _Cutter(replace_nodes(graph, nodes), task, target, random, write)
+    parts = cutter.parts()
+    if not parts:
+        return []
+    found = [_together(parts, cutter.scratch, [part.answers[0] for part in parts])]
+    for place, part in enumerate(parts):
+        for other in part.answers[1:3]:
+            chosen = [one.answers[0] for one in parts]
+            chosen[place] = other
+            found.append(_together(parts, cutter.scratch, chosen))
+    return [found[0], *random.sample(found[1:], len(found) - 1)]
+
+
+def replace_nodes(graph: OpGraph, nodes: Sequence[Node]) -> OpGraph:
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
+
+
+class _Cutter:
+    """The fewest intervals, each as long as a family can write it."""
+
+    def __init__(self, graph: OpGraph, task: Canonical, target: str, random: Random, write: Writing) -> None:
+        inside = [node if node.name in graph.outputs else _contiguous(node) for node in graph.nodes]
+        self._graph = graph = replace_nodes(graph, inside)
+        self._task, self._target, self._random, self._write = task, target, random, write
+        self._names: dict[str, str] = {}
+        self._specs = {value.name: value.spec for value in graph.inputs}
+        self._specs.update((node.name, node.spec) for node in graph.nodes)
+        for number, name in enumerate(graph.outputs):
+            self._names.setdefault(name, f"out{number}")
+        #: What is written between kernels, by its name in the source.
+        self.scratch: dict[str, TensorSpec] = {}
+
+    def parts(self) -> list[_Part]:
+        """[] where there is no way."""
+        found: list[_Part] = []
+        begin, nodes = 0, self._graph.nodes
+        if len(set(self._graph.outputs)) < len(self._graph.outputs):
+            return []
+        while begin < len(nodes):
+            end, part = self._longest(begin)
+            if part is None or len(found) == MOST_PARTS:
+                return []
+            found.append(part)
+            begin = end
+        return found
+
+    def _longest(self, begin: int) -> tuple[int, _Part | None]:
+        last = begin
+        best: list[Answer] = []
+        written: tuple[str, ...] = ()
+        for end in range(begin + 1, len(self._graph.nodes) + 1):
+            if best and end - last > PATIENCE:
+                break
+            results = self._results(begin, end)
+            answers = self._write(self._subtask(begin, end, results), self._target, self._random)
+            if answers:
+                last, best, written = end, answers, results
+        return last, _Part(best, tuple(map(self._name, written))) if best else None
+
+    def _results(self, begin: int, end: int) -> tuple[str, ...]:
+        """Values of an interval that are read behind it, or are results of the whole."""
+        later = {name for node in self._graph.nodes[end:] for name in references(node)} | set(self._graph.outputs)
+        return tuple(node.name for node in self._graph.nodes[begin:end] if node.name in later)
+
+    def _name(self, value: str) -> str:
+        if value not in self._names:
+            name = f"w{len(self.scratch)}"
+            self._names[value], self.scratch[name] = name, self._specs[value]
+        return self._names[value]
+
+    def _subtask(self, begin: int, end: int, results: tuple[str, ...]) -> Canonical:
+        nodes = self._graph.nodes[begin:end]
+        inside = {node.name for node in nodes}
+        read = {name for node in nodes for name in references(node)} - inside
+        inputs = [value for value in self._graph.inputs if value.name in read]
+        inputs += [
+            Value(name=self._names[node.name], spec=node.spec)
+            for node in self._graph.nodes[:begin]
+            if node.name in read
+        ]
+        names = {name: self._names[name] for name in read if name in self._names}
+        graph = OpGraph(
+            dims=self._graph.dims,
+            inputs=tuple(inputs),
+            nodes=tuple(_reading(node, names) for node in nodes),
+            outputs=results,
+        )
+        return Canonical(graph=graph, sizes=self._task.sizes, constants=self._task.constants)
+
+
+def _contiguous(node: Node) -> Node:
+    """What lies in our own memory is."""
+    if node.spec.strides is None:
+        return node
+    spec = TensorSpec(dtype=node.spec.dtype, shape=node.spec.shape)
+    return Node(name=node.name, op=node.op, args=node.args, kwargs=node.kwargs, spec=spec)
+
+
+def _reading(node: Node, names: dict[str, str]) -> Node:
+    """The node with operands of other parts by the names that they have in the source."""
+
+    def named(operand: Operand) -> Operand:
+        if isinstance(operand, list):
+            return [f"%{names[item[1:]]}" if isinstance(item, str) and item[1:] in names else item for item in operand]
+        return f"%{names[operand[1:]]}" if isinstance(operand, str) and operand[1:] in names else operand
+
+    if not any(name in names for name in references(node)):
+        return node
+    kwargs = {key: named(operand) for key, operand in node.kwargs.items()}
+    return Node(name=node.name, op=node.op, args=tuple(map(named, node.args)), kwargs=kwargs, spec=node.spec)
+
+
+def _together(parts: Sequence[_Part], scratch: dict[str, TensorSpec], answers: Sequence[Answer]) -> Answer:
+    """One source: kernels are counted on, constants and own scratch of a later kernel get its number."""
+    pieces = []
+    kernels = 0
+    for number, (part, answer) in enumerate(zip(parts, answers, strict=True)):
+        own = taken_apart(answer.source)
+        names = {f"out{place}": buffer for place, buffer in enumerate(part.buffers)}
+        names.update({f"k{one}{end}": f"k{kernels + one}{end}" for one in range(len(own.launches)) for end in _ENDS})
+        if number:
+            ours = [one.partition("=")[0] for one in own.sets] + [one.split()[0] for one in own.scratch]
+            names.update({name: f"{name}{number}" for name in ours})
+        pieces.append(taken_apart(renamed(answer.source, names)))
+        kernels += len(own.launches)
+    whole = joined(pieces)
+    between = tuple(f"{name} {spec.dtype}[{', '.join(spec.shape)}]" for name, spec in scratch.items())
+    families = tuple(dict.fromkeys(family for answer in answers for family in answer.families))
+    return Answer(replace(whole, scratch=(*between, *whole.scratch)).source(), ("parts", *families))

@@ -1,0 +1,89 @@
+"""Rows: reductions over the last dimensions, and what is computed from them along the row, in one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from kernel_assistant.generator.sizes import symbols_of
+from kernel_assistant.records.graph import DTYPE_BYTES
+from kernel_assistant_training.teacher.answer import Answer, Pieces, kernel
+from kernel_assistant_training.teacher.lowering import Lowered
+from kernel_assistant_training.teacher.rows_text import RowText, reads_once
+from kernel_assistant_training.teacher.sizes import NoForm
+
+#: Columns up to which a warp holds a row, a block holds a row in its registers, and a thread of the CPU on its stack.
+WARP, BLOCK, STACK = 1024, 32768, 16384
+#: Elements of a row that a thread should have at most.
+MOST_HELD = 32
+#: A reduction of everything in one block is for what has been reduced before.
+MOST_WHOLE = 65536
+
+
+def rows(lowered: Lowered, random: Random) -> list[Answer]:
+    """Raises NoForm."""
+    nest, sizes = lowered.nest, lowered.sizes
+    if nest.inner:
+        raise NoForm("columns")
+    count, columns = sizes.value(nest.size(nest.outer)), sizes.value(nest.size(nest.reduced))
+    if not nest.outer and columns > MOST_WHOLE:
+        raise NoForm("everything at once")
+    free = any(name in lowered.task.graph.dims for name in symbols_of(nest.size(nest.reduced)))
+    if lowered.target == "cpu":
+        return [Answer(_pieces(lowered, RowText(lowered, held=not free and columns <= STACK)).source(), ("rows",))]
+    written: dict[str, Pieces] = {}
+    found = []
+    for form, sets in _forms(lowered, random, count, columns, free):
+        if form not in written:
+            written[form] = _pieces(lowered, RowText(lowered, held=form != "stream", warp=form == "warp"))
+        # Without registers of its own a sweep has no number of items.
+        used = tuple(
+            f"{name}={value}" for name, value in sets.items() if f"{name}>" in written[form].code or name != "I"
+        )
+        found.append(Answer(replace(written[form], sets=used).source(), ("rows",)))
+    return found
+
+
+def _forms(lowered: Lowered, random: Random, count: int, columns: int, free: bool) -> list[tuple[str, dict[str, int]]]:
+    """(warp | block | stream, constants), best guess first."""
+    widths = [DTYPE_BYTES[access.dtype] for access in lowered.accesses if access.buffer and access.dtype[0] in "fb"]
+    vec = min(8, 16 // min((width for width in widths if width > 1), default=4))
+    once = reads_once(lowered.nest)
+    found: list[tuple[str, dict[str, int]]] = []
+    if not free and columns <= WARP and count > 1:
+        width = max(1, min(vec, 1 << max(0, (columns // 32).bit_length() - 1)))
+        found += [("warp", _sets(threads, width, -(-columns // (32 * width)))) for threads in (256, 128, 512)]
+    if not free and columns <= BLOCK and not once and (columns > 256 or count == 1):
+        found += [("block", sets) for sets in _block_sets(count, columns, vec)]
+    few = columns <= 2048 and count > 1
+    if not found or once:
+        threads = (128, 256, 512) if few and not free else (512, 1024, 256)
+        own = [("stream", {"T": one, "V": vec}) for one in threads]
+        found = [*found, *own] if found else own
+    return [found[0], *random.sample(found[1:], len(found) - 1)]
+
+
+def _block_sets(count: int, columns: int, vec: int) -> list[dict[str, int]]:
+    """A thread has one to eight vectors; four are best, with more threads where there are few rows."""
+    wanted = 1 if count < 512 else 2 if columns <= 4096 else 4
+    found = []
+    for threads in (64, 128, 256, 512, 1024):
+        items = -(-columns // (threads * vec))
+        if items * vec <= MOST_HELD and (items > 1 or threads * vec < 2 * columns):
+            found.append((abs(items - wanted), _sets(threads, vec, items)))
+    return [sets for _, sets in sorted(found, key=lambda one: one[0])]
+
+
+def _sets(threads: int, vec: int, items: int) -> dict[str, int]:
+    return {"T": threads, "V": vec, "I": items}
+
+
+def _pieces(lowered: Lowered, text: RowText) -> Pieces:
+    body = text.body()
+    sizes, nest = lowered.sizes, lowered.nest
+    count = sizes.launch(nest.size(nest.outer))
+    fields = [*lowered.buffers(), *([f"rows={count}"] if text.needs_rows else []), *sizes.free]
+    launch = f"k0({', '.join(fields)})"
+    if lowered.target == "cuda":
+        launch += f" grid=cdiv({count},T//32) block=T" if text.warp else f" grid={count} block=T"
+    return Pieces((), (), (launch,), tuple(text.includes), kernel(lowered.target, "k0", body))

@@ -1,0 +1,104 @@
+"""Sizes as text: D0, B*D1, or for a number that no symbol is, the product of symbols that gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from itertools import combinations_with_replacement
+from math import prod
+
+from kernel_assistant.generator.sizes import Size, size_value
+from kernel_assistant.records.canonical import Canonical
+
+#: Of a product that is looked up for a number.
+MOST_FACTORS = 4
+#: Up to this, a number that is a symbol's too is still written as a number: kernel sizes, groups.
+SMALL = 16
+
+
+class NoForm(Exception):
+    """The form at hand cannot write the task."""
+
+
+class Sizes:
+    """Writes sizes in code (`a.B`, `D0 * D1`) and in launch lines (`B*D0*D1`); `free` are the dimensions that code
+    asked for, which have to be arguments."""
+
+    def __init__(self, task: Canonical, target: str, numeric: bool) -> None:
+        self._values = {**task.graph.dims, **task.sizes}
+        self._symbols = {size: name for name, size in task.sizes.items()}
+        self._free = task.graph.dims
+        self._numeric = numeric
+        self._arguments = "a." if target == "cuda" else "a->"
+        self.free: dict[str, None] = {}
+        self._aliases: dict[Size, str] = {}
+
+    def value(self, size: Size) -> int:
+        """At the base sizes."""
+        return size_value(size, self._values)
+
+    def alias(self, size: Size, name: str) -> str:
+        """From now on `name` stands for the size in code, if it is more than a name itself; the line that says so."""
+        text = self.code(size)
+        if text.isalnum():
+            return ""
+        self._aliases[size] = name
+        text = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+        return f"{'const' if '.' in text or '>' in text else 'constexpr'} int64_t {name} = {text};"
+
+    def code(self, size: Size) -> str:
+        """As C++; sums and quotients in parentheses, products not."""
+        if size in self._aliases:
+            return self._aliases[size]
+        return self._text(size, " * ", " / ", self._argument)
+
+    def launch(self, size: Size) -> str:
+        return self._text(size, "*", "//", lambda name: name)
+
+    def factor(self, size: Size) -> str:
+        """As C++, where it is divided by."""
+        text = self.code(size)
+        return f"({text})" if " " in text and not text.startswith("(") else text
+
+    def _argument(self, name: str) -> str:
+        if name in self._free:
+            self.free[name] = None
+            return self._arguments + name
+        return name
+
+    def _text(self, size: Size, times: str, over: str, named: Callable[[str], str]) -> str:
+        if isinstance(size, int):
+            return self._number(size, times, over)
+        parts = []
+        for symbols, coefficient in size.terms:
+            if not all(name in self._values for name in symbols):
+                raise NoForm(f"size {size!r}")
+            factors = [named(name) for name in symbols]
+            factors += [self._number(coefficient, times, over)] if coefficient != 1 or not factors else []
+            parts.append(times.join(factors))
+        return parts[0] if len(parts) == 1 else "(" + " + ".join(parts) + ")"
+
+    def _number(self, number: int, times: str, over: str) -> str:
+        """By name where lowering ran over numbers; over symbols, what is a number is meant as one."""
+        if number < 0 or not self._numeric or (number <= SMALL and number not in self._symbols):
+            return str(number)
+        found = self._product(number)
+        if found is not None:
+            return times.join(found)
+        for size, name in (*((small, str(small)) for small in range(2, SMALL + 1)), *self._symbols.items()):
+            found = self._product(number * size)
+            if found is not None:
+                return f"({times.join(found)}{over}{name})"
+        raise NoForm(f"no symbols make {number}")
+
+    def _product(self, number: int) -> tuple[str, ...] | None:
+        return self._products.get(number)
+
+    @cached_property
+    def _products(self) -> dict[int, tuple[str, ...]]:
+        """Number → the fewest symbols whose product it is."""
+        found: dict[int, tuple[str, ...]] = {}
+        for count in range(1, MOST_FACTORS + 1):
+            for sizes in combinations_with_replacement(self._symbols, count):
+                found.setdefault(prod(sizes), tuple(self._symbols[size] for size in sizes))
+        return found
