@@ -31,14 +31,15 @@ _NONE = "no model installed: none ships with this version; kernel-assistant mode
 
 @click.group("models")
 def models_command() -> None:
-    """Language models that can write kernels. None comes with this version; the generator needs none."""
+    """Language models that can write kernels; the generator needs none."""
 
 
 @models_command.command("list")
 @json_option
 def list_command(as_json: bool) -> int:
     """Every registered model, and which one is used."""
-    used, known = settings_for(None).model, entries()
+    known = entries()
+    used = settings_for(None).model or (SHIPPED_NAME if SHIPPED_NAME in known else "")
     if as_json:
         print(json.dumps({"used": used, "models": [msgspec.to_builtins(entry) for entry in known.values()]}))
         return EXIT_OK

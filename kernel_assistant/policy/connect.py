@@ -12,6 +12,7 @@ from kernel_assistant.policy.chat import ChatClient, ChatSettings, library
 from kernel_assistant.policy.chat_failures import failure_of
 from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.policy.embedded import EmbeddedClient
+from kernel_assistant.serving import llama
 from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engine
 from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant.serving.state import running
@@ -54,6 +55,7 @@ def connect(settings: Settings, endpoint: str, model: str) -> Connection:
     word = endpoint or model
     entry = find(word, settings)
     if entry.kind is ModelKind.gguf and entry.compact and running(settings) is None:
+        llama.check_installed()
         return Connection(None, 0, True, word, settings)
     place = endpoint_for(settings, word)
     # A bare URL says nothing of the model there, and its key is in a variable.

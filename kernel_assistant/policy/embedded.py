@@ -12,17 +12,22 @@ from kernel_assistant.serving.local import LocalEngine
 
 #: What models for the compact profile are trained for.
 CONTEXT_TOKENS = 4096
+#: The likeliest answer of a small model is its best one; what comes after it is to be different.
+FIRST_TEMPERATURE, LATER_TEMPERATURE = 0.0, 0.8
 
 
 class EmbeddedClient:
-    """See `ModelClient`. The engine is shared by all conversations of the process, which end it when they end."""
+    """See `ModelClient`. The engine is shared by all conversations of the process, which end it when they end. The
+    first reply of the first conversation (seed 0 or none) is the likeliest one, all others are sampled."""
 
     def __init__(self, engine: LocalEngine, name: str, *, seed: int | None = None) -> None:
         self.name, self.context_tokens = name, CONTEXT_TOKENS
         self._model, self._seed = EmbeddedModel(engine), seed
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
-        sampling = Sampling(max_tokens=request.max_tokens, seed=self._seed)
+        first = not self._seed and all(message.role != "assistant" for message in request.messages)
+        temperature = FIRST_TEMPERATURE if first else LATER_TEMPERATURE
+        sampling = Sampling(max_tokens=request.max_tokens, temperature=temperature, seed=self._seed)
         try:
             return self._model.complete(request.messages, sampling, tools=request.tools, cancelled=cancelled)
         except ContextFullError as error:

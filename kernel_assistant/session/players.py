@@ -18,7 +18,7 @@ from kernel_assistant.agent.workspace import Workspace
 from kernel_assistant.environment.headers import shipped
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.errors import KernelAssistantError
-from kernel_assistant.events import AnyEvent, Warned
+from kernel_assistant.events import AnyEvent, Progress, Warned
 from kernel_assistant.policy.base import Policy
 from kernel_assistant.policy.connect import Connection, connect
 from kernel_assistant.records import KernelTask, Step, Trajectory
@@ -88,6 +88,7 @@ class Players:
         if self._options.policy == GENERATOR:
             return None
         if self._options.policy == "auto" and not has_model(self._options, self._services):
+            self._emit(Progress(phase="search", message="no model is installed: the generator plays alone"))
             return None
         try:
             return connect(self._services.settings, self._options.endpoint, self._options.model)

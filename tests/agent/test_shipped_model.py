@@ -1,0 +1,95 @@
+"""`--policy auto` with a model that comes with the package: a GGUF file, llama.cpp, the compact profile, the judge."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.agent.loop import Episode
+from kernel_assistant.agent.prompts import compact_system
+from kernel_assistant.config import resolve
+from kernel_assistant.errors import MissingError
+from kernel_assistant.events import Progress, Warned
+from kernel_assistant.policy.connect import connect
+from kernel_assistant.serving import endpoint, registry
+from kernel_assistant.serving.convert_run import convert
+from kernel_assistant.session import players
+from kernel_assistant.session.jobs import JobServices
+from kernel_assistant.store import JobOptions, Store
+from tests.judge.kernels import ROWS, WIDTH
+from tests.serving import tiny
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory) -> Path:
+    """A model of the right form that has learned nothing."""
+    folder = tmp_path_factory.mktemp("shipped")
+    tiny.make(folder / "model", tiny.Size(context=4096), steps=0)
+    convert("to-gguf", folder / "model", folder / "model.gguf")
+    return folder / "model.gguf"
+
+
+@pytest.fixture
+def play(norm, cancel, tmp_path, monkeypatch):
+    """An episode of `--policy auto` with nothing else said; the trajectory, and what the user was told."""
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
+    store = Store(tmp_path)
+
+    def run():
+        told = []
+        settings = resolve(tmp_path)[0]
+        services = JobServices(
+            job="1",
+            device="cpu:0",
+            folder=tmp_path / "job",
+            settings=settings,
+            store=store,
+            workers=None,
+            resume_steps=(),
+            said=(),
+        )
+        chosen = players.Players(norm.task, JobOptions(policy="auto", turns=1), norm, services, told.append, cancel)
+        try:
+            trajectory = Episode(chosen.judging, chosen.phases(4), told.append, cancel).run()
+            chosen.keep(trajectory)
+        finally:
+            chosen.close()
+        return trajectory, [event.message for event in told if isinstance(event, (Progress, Warned))]
+
+    run.store = store
+    yield run
+    store.close()
+    endpoint.close()
+
+
+def test_auto_lets_the_shipped_model_play_first(play, shipped, monkeypatch):
+    monkeypatch.setattr(registry, "SHIPPED", shipped)
+    trajectory, told = play()
+    (transcript,) = play.store.transcripts.of("1")
+    assert (transcript.model, transcript.profile) == ("shipped", "compact")
+    system, task, reply = transcript.messages[:3]
+    assert system.content == compact_system("cpu")
+    assert f"\nB={ROWS} D0={WIDTH} C0=1e-06 " in task.content
+    assert reply.token_ids and reply.usage.completion_tokens == len(reply.token_ids)
+    # It had a turn and made no kernel of it: what the generator finds is the result.
+    assert (trajectory.policy, trajectory.final.correct) == ("generator", True)
+    assert not any("the generator plays alone" in line for line in told)
+
+
+def test_without_one_the_generator_plays_and_says_so(play):
+    trajectory, told = play()
+    assert (trajectory.policy, trajectory.final.correct) == ("generator", True)
+    assert "no model is installed: the generator plays alone" in told
+
+
+def test_an_engine_that_is_not_there_is_said(shipped, monkeypatch, tmp_path):
+    """`auto` then says why the generator plays alone (test_players.py), `model` ends."""
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
+    monkeypatch.setattr(registry, "SHIPPED", shipped)
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(MissingError, match=r"llama\.cpp is not installed"):
+        connect(resolve()[0], "", "")
