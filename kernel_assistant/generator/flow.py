@@ -45,10 +45,17 @@ class Flow:
     """An expanded graph, ready to be cut.
 
     `same` maps reshapes to the values that are read in their place, `wanted` has the value that is written for each
-    output of the graph. Nodes in `stay` are PyTorch's own calls.
+    output of the graph. Nodes in `stay` are PyTorch's own calls. `early`: library units go before kernels that they do
+    not wait for, so that these stand together with what reads both.
     """
 
-    def __init__(self, graph: OpGraph, groups: tuple[tuple[str, ...], ...], stay: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        graph: OpGraph,
+        groups: tuple[tuple[str, ...], ...],
+        stay: frozenset[str] = frozenset(),
+        early: bool = False,
+    ) -> None:
         self.stay = stay
         self.graph = _with_copies(graph)
         self.nodes = {node.name: node for node in self.graph.nodes if operator(node) not in IGNORED}
@@ -67,6 +74,8 @@ class Flow:
         self._find_units()
         self.units: list[Unit] = []
         self._order(wanted)
+        if early:
+            self._hoist()
         self._find_readers(wanted)
 
     def _is_free(self, node: Node) -> bool:
@@ -119,6 +128,20 @@ class Flow:
             stack.append((unit, True))
             read = dict.fromkeys(root for name in unit.nodes for root in self._read(name))
             stack += [(self.unit_of[root], False) for root in reversed(read) if root in self.nodes]
+
+    def _hoist(self) -> None:
+        """Library units to behind the one before, where no kernel between them is waited for."""
+        units: list[Unit] = []
+        for unit in self.units:
+            at = len(units)
+            if unit.kind == "library":
+                read = {self.unit_of[root] for name in unit.nodes for root in self._read(name) if root in self.nodes}
+                while at and units[at - 1] not in read:
+                    at -= 1
+                while at < len(units) and at and units[at - 1].kind != "library":
+                    at += 1
+            units.insert(at, unit)
+        self.units = units
 
     def _read(self, name: str) -> list[str]:
         """Written values that a node reads, those of its own unit left out."""

@@ -47,13 +47,6 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
             "join": _NT,
             "hint": _NT,
         },
-        "rows/relay": {
-            "ahead": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64),
-            "parts": (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024),
-            "block": _BLOCKS,
-            "hint": _NT,
-            "unroll": (1, 2, 4, 8),
-        },
         "rows/team": {
             "held": (0, 2, 4, 8, 16),
             "parts": (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256),
@@ -62,12 +55,12 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
             "hint": _NT,
             "unroll": (1, 2, 4, 8),
         },
-        "cols/reg": {"tx": (16, 32, 64, 128), "ty": (1, 2, 4, 8, 16), "vec": (1, 2, 4), "hint": _NT},
+        "cols/reg": {"tx": (8, 16, 32, 64, 128), "ty": (1, 2, 4, 8, 16, 32), "vec": (1, 2, 4, 8), "hint": _NT},
         "cols/stream": {
-            "tx": (32, 64, 128),
-            "ty": (1, 2, 4, 8, 16),
+            "tx": (8, 16, 32, 64, 128),
+            "ty": (1, 2, 4, 8, 16, 32),
             "unroll": (2, 4, 8, 16),
-            "vec": (1, 2, 4),
+            "vec": (1, 2, 4, 8),
             "hint": _NT,
         },
         "cols/split": {

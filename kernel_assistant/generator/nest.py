@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import (
@@ -23,6 +24,9 @@ from kernel_assistant.generator.lower import Output, Program, lower
 from kernel_assistant.generator.sizes import Size, mul, multiple_of, product
 from kernel_assistant.generator.windows import settle, window_axes
 from kernel_assistant.records import OpGraph
+
+#: Fewer neighbours than this do not fill an access to memory.
+FEWEST_COLUMNS = 8
 
 
 @dataclass(eq=False, slots=True)
@@ -146,20 +150,42 @@ def _spine(program: Program, loops: set[Axis]) -> Axes:
     if not full:
         raise Unsupported("results of shapes that do not share their loops")
     written = [shape for shape in full if set(shape) in stored]
-    return written[-1] if written else _as_read(program, full[0], loops)
+    spine = written[-1] if written else full[0]
+    scanned = any(isinstance(expr, Scan) for expr in program.exprs)
+    return spine if scanned or (written and not loops) else _as_in_memory(program, spine, loops)
 
 
-def _as_read(program: Program, spine: Axes, loops: set[Axis]) -> Axes:
-    """Loops of a reduction as the first tensor that has all of them lies in memory; what is reduced keeps its order,
-    which positions of extremes count in."""
+def _as_in_memory(program: Program, spine: Axes, loops: set[Axis]) -> Axes:
+    """Loops of a reduction as a tensor that has all of them lies in memory.
+
+    One that does not run along R if there is any: neighbouring columns are then read or written together, and what does
+    run along R can be turned. Where positions count in what is reduced, that keeps its order.
+    """
+    tensors = [resolve_index(output.index) for output in program.outputs]
+    positions = False
     for expr in program.exprs:
-        if isinstance(expr, Load) and not expr.terms and expr.guard is None:
-            index = resolve_index(expr.index)
-            if set(index) == set(spine):
-                order = sorted(spine, key=lambda axis: _stride(index[axis]), reverse=True)
-                same = [axis for axis in order if axis in loops] == [axis for axis in spine if axis in loops]
-                return tuple(order) if same else spine
-    return spine
+        if isinstance(expr, Load):
+            positions = positions or not expr.buffer
+            if expr.buffer and not expr.terms and expr.guard is None:
+                tensors.append(resolve_index(expr.index))
+    across: list[list[Axis]] = []
+    along: list[list[Axis]] = []
+    for index in tensors:
+        if set(index) != set(spine) or 1 not in index.values():
+            continue
+        order = sorted(spine, key=lambda axis: _stride(index[axis]), reverse=True)
+        columns = product([axis.size for axis in takewhile(lambda axis: axis not in loops, reversed(order))])
+        if columns == 1:
+            along.append(order)
+        elif not isinstance(columns, int) or columns >= FEWEST_COLUMNS:
+            across.append(order)
+    if not across and not along:
+        return spine
+    order = (across or along)[0]
+    if positions:
+        kept = iter([axis for axis in spine if axis in loops])
+        order = [next(kept) if axis in loops else axis for axis in order]
+    return tuple(order)
 
 
 def _family(program: Program, reduced: list[Axis], inner: list[Axis]) -> str:

@@ -59,6 +59,10 @@ class Partition:
     outputs: tuple[str, ...]
 
 
+def seconds(found: Partition) -> float:
+    return sum(part.seconds for part in found.parts)
+
+
 def is_one_nest(graph: OpGraph, target: str) -> bool:
     """Whether the graph is written as a single nest, without parts."""
     if library_nodes(expand(graph), target):
@@ -122,13 +126,18 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str]) -> Partition 
             found.append(_cut_expanded(graph, read_graph(list(variant)), target, stay))
         except Unsupported as error:
             reason = reason or str(error)
-    return min(found, key=lambda item: sum(part.seconds for part in item.parts)) if found else reason
+    return min(found, key=seconds) if found else reason
 
 
 def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str]) -> Partition:
     readable, groups = with_readable_operands(graph, target)
-    flow = Flow(readable, tuple(group for group in groups if not stay & set(group)), stay)
-    return Partition(tuple(_cheapest(flow, original, target)), flow.same, tuple(flow.wanted))
+    ours = tuple(group for group in groups if not stay & set(group))
+    flows = [Flow(readable, ours, stay)]
+    early = Flow(readable, ours, stay, early=True) if ours else flows[0]
+    if early.units != flows[0].units:
+        flows.append(early)
+    found = [Partition(tuple(_cheapest(flow, original, target)), flow.same, tuple(flow.wanted)) for flow in flows]
+    return min(found, key=seconds)
 
 
 def _cheapest(flow: Flow, original: OpGraph, target: str) -> list[Part]:

@@ -38,8 +38,10 @@ class Passes:
         return [expr for part in self.passes for expr in part.kept]
 
 
-def joint_reduce(expr: Reduce, joint: bool) -> tuple[str, Expr, Reduce] | None:
-    return expr.joint if joint else None
+def joint_reduce(expr: Reduce, joint: bool | str) -> tuple[str, Expr, Reduce] | None:
+    """What shares the reduction's pass; `joint`: whether, or of which kind alone."""
+    wanted = expr.joint is not None and joint in (True, expr.joint[0])
+    return expr.joint if wanted else None
 
 
 def nothing(expr: Expr) -> bool:
@@ -47,7 +49,7 @@ def nothing(expr: Expr) -> bool:
     return False
 
 
-def plan_passes(nest: Nest, keep: Callable[[Expr], bool] = nothing, joint: bool = False) -> Passes:
+def plan_passes(nest: Nest, keep: Callable[[Expr], bool] = nothing, joint: bool | str = False) -> Passes:
     """`keep`: whether a value lives on for later passes; `joint`: reductions that can share a pass do."""
     level: dict[int, int] = {}
     ends: dict[int, list[Reduce]] = {}

@@ -28,7 +28,6 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "rows/shared": {"block": 512, "cluster": 1, "hint": 0, "joint": 0, "stage": 0, "unroll": 2, "vec": 4},
         "rows/stream": {"block": 512, "cluster": 1, "hint": 0, "unroll": 2, "vec": 4},
         "rows/split": {"block": 512, "hint": 0, "join": 0, "parts": 64, "unroll": 2, "vec": 4},
-        "rows/relay": {"ahead": 1, "block": 512, "hint": 1, "parts": 256, "unroll": 4, "vec": 4},
         "rows/team": {"block": 512, "held": 0, "hint": 0, "parts": 16, "stage": 1, "unroll": 4, "vec": 4},
         "cols/reg": {"hint": 0, "items": 16, "tx": 32, "ty": 4, "vec": 1},
         "cols/stream": {"hint": 0, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
@@ -54,8 +53,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     computed together; nt, hint: 1 for streaming stores and loads; joint: 1 where reductions that can share a pass
     do; stage (CUDA): 1 for copies to shared memory ahead of the first pass; join: 1 where a launch of its own joins
     partial results; rows, strip: outputs of a thread below each other and beside each other, where stage is 1 for
-    input that comes through shared memory; held: vectors of a thread in registers, the others in shared memory;
-    ahead: rows by which a pass runs ahead of the next.
+    input that comes through shared memory; held: vectors of a thread in registers, the others in shared memory.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and
     `residual` are the forms of those that a library or PyTorch itself computes.

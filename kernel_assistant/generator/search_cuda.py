@@ -69,8 +69,8 @@ def _rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     if shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20:
         split = _split_rows(shape, cores)
         return [split[0], *kept, *split[1:], *found]
-    # Where a row fills many blocks, teams and relays come before clusters; a few blocks meet sooner in a cluster.
-    ahead, count = (1, len(kept)) if shape.reduced * shape.copied_bytes >= TEAM_BYTES else (4, 2)
+    # Where a row fills many blocks, teams come before clusters; a few blocks meet sooner in a cluster.
+    ahead, count = (1, len(kept)) if shape.reduced * shape.copied_bytes >= TEAM_BYTES else (6, 2)
     return [*found[:ahead], *kept[:count], *found[ahead:], *kept[count:]]
 
 
@@ -137,9 +137,13 @@ def _stream_rows(shape: Shape) -> list[Schedule]:
 
 def _cols(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     cores, vec = max(device.cores, 1), shape.vec
+    half = max(vec // 2, 1)
+    # Tiles of few columns, so that many blocks are at work; what runs along R is in whole lines either way.
+    turned = ((8, 16, vec), (8, 32, vec), (16, 16, vec), (16, 16, half), (16, 32, 1), (8, 8, vec), (32, 8, half))
     registers = [
         derived(shape, make("cuda", "cols/reg", tx=tx, ty=ty, vec=width))
         for tx, ty, width in (
+            *(turned if shape.turned else ()),
             (32, 4, vec),
             (32, 8, vec),
             (64, 4, vec),
@@ -152,6 +156,7 @@ def _cols(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     stream = [
         make("cuda", "cols/stream", tx=tx, ty=ty, unroll=unroll, vec=width)
         for tx, ty, unroll, width in (
+            *(((8, 16, 8, vec), (16, 16, 4, vec)) if shape.turned else ()),
             (32, 8, 8, 1),
             (32, 8, 4, vec),
             (64, 4, 8, 1),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_assistant.generator.cpu.common import costly
-from kernel_assistant.generator.cuda.group import make_layout, stands_still
+from kernel_assistant.generator.cuda.group import Layout, make_layout, stands_still
 from kernel_assistant.generator.cuda.sweeps import read_again
+from kernel_assistant.generator.cuda.turned import runs_along
 from kernel_assistant.generator.expr import Axis, children
 from kernel_assistant.generator.nest import Nest, accesses
 from kernel_assistant.generator.passes import Passes, plan_passes
@@ -22,7 +23,8 @@ class Shape:
     pass and later ones read, as a copy in shared memory holds them; `written_bytes`: of all outputs; `vec`: elements of
     a 16-byte access if the layout permits; `kept`: most values held for later passes at a time; `passes`: sweeps
     over R; `costly`: some of the kept values are expensive to have again; `static`: R is no free dimension;
-    `shifted`: rows begin unaligned; `reverse`: a scan runs from the end.
+    `shifted`: rows begin unaligned; `reverse`: a scan runs from the end; `turned`: some of what columns read or
+    write runs along R.
     """
 
     family: str
@@ -39,6 +41,7 @@ class Shape:
     static: bool
     shifted: bool
     reverse: bool
+    turned: bool = False
 
 
 def measure(nest: Nest, dims: dict[str, int]) -> Shape:
@@ -76,7 +79,12 @@ def measure(nest: Nest, dims: dict[str, int]) -> Shape:
         static=isinstance(nest.size(nest.reduced), int),
         shifted=shifted,
         reverse=any(scan.reverse for scan in nest.scans),
+        turned=nest.family == "cols" and bool(runs_along(nest, _columns(nest, vec))),
     )
+
+
+def _columns(nest: Nest, vec: int) -> Layout:
+    return make_layout(nest, nest.inner, [*nest.outer, *nest.reduced], vec, 0, shiftable=False)
 
 
 def _live(plan: Passes) -> int:

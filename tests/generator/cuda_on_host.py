@@ -23,6 +23,8 @@ from tests.generator.harness import TORCH
 from tests.skills.emulated import HERE, without_assembly
 
 FLAGS = ["-std=c++17", "-O1", "-g0", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+#: Shared memory of a size that the launch gives.
+DYNAMIC = "extern __shared__ uint4 ka_dynamic[];"
 
 
 class OnHost:
@@ -50,6 +52,7 @@ class OnHost:
     def _files(self, candidate: Candidate) -> dict[str, str]:
         sources = candidate.sources
         kernel = re.sub(r"const __grid_constant__ (\w+) a\b", r"const \1& a", sources["kernel.cu"])
+        kernel = kernel.replace(DYNAMIC, "uint4* const ka_dynamic = (uint4*)emulator::dynamic;")
         return {
             "kernel.cu": kernel,
             "ka_math.h": sources["ka_math.h"],
@@ -66,6 +69,7 @@ class OnHost:
         buffers = [spec.name for spec in (*plan.inputs, *plan.outputs)]
         numbers = [
             *(f"bytes_{name}" for name in buffers),
+            *(f"bytes_{spec.name}" for spec in plan.scratch),
             *(f"grid_{number}" for number in range(len(plan.launches))),
             *(f"dim_{name}" for name in plan.dims),
         ]
@@ -75,13 +79,16 @@ class OnHost:
         for name in buffers:
             lines.append(f"  char* const at_{name} = (char*)malloc(bytes_{name});")
             lines.append(f"  if (fread(at_{name}, 1, bytes_{name}, file) != bytes_{name}) abort();")
+        for spec in plan.scratch:
+            lines.append(f"  char* const at_{spec.name} = (char*)malloc(bytes_{spec.name});")
+        known = {*buffers, *(spec.name for spec in plan.scratch)}
         for number, launch in enumerate(plan.launches):
             lines.append(f"  {launch.symbol}_args a{number};")
             for field, value in launch.args:
-                what = f"at_{value}" if value in buffers else f"dim_{value}"
+                what = f"at_{value}" if value in known else f"dim_{value}"
                 lines.append(f"  a{number}.{field} = (decltype(a{number}.{field})){what};")
             kernel = f"(void (*)(const void*)){launch.symbol}"
-            lines.append(f"  emulate({kernel}, &a{number}, grid_{number}, 1, 1, {launch.block[0]}, 0);")
+            lines.append(f"  emulate({kernel}, &a{number}, grid_{number}, 1, 1, {launch.block[0]}, {launch.shared});")
         lines.append("  fseek(file, 0, SEEK_SET);")
         lines += [f"  fwrite(at_{spec.name}, 1, bytes_{spec.name}, file);" for spec in plan.outputs]
         return "\n".join([*lines, "  return fclose(file);", "}"]) + "\n"
@@ -96,6 +103,7 @@ class OnHost:
         outputs = [_strided(to_builtins(spec), dims) for spec in plan.outputs]
         buffers = [*given, *outputs]
         numbers = [_size(value) for value in buffers]
+        numbers += [_size(_strided(to_builtins(spec), dims)) for spec in plan.scratch]
         numbers += [plans.evaluate(launch.grid[0], dims) for launch in plan.launches]
         numbers += [dims[name] for name in plan.dims]
         path = self.folder / "buffers"

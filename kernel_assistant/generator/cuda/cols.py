@@ -1,17 +1,24 @@
-"""Reductions over a dimension that is not the last: threads along I read neighbours, `ty` threads share R."""
+"""Reductions over a dimension that is not the last: threads along I read neighbours, `ty` threads share R.
+
+What runs along R instead goes through tiles (`turned.py`).
+"""
 
 from __future__ import annotations
 
 from kernel_assistant.generator.cuda.common import OPERATOR, STEP, Reducing, identity, is_kept, pointers
 from kernel_assistant.generator.cuda.group import Group, Layout, make_layout
+from kernel_assistant.generator.cuda.turned import TurnedGroup, Turning
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.expr import Expr, Reduce
+from kernel_assistant.generator.expr import Expr
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.passes import Pass, Passes, nothing, plan_passes, read_elsewhere
 from kernel_assistant.generator.render import Body, Unit, joined
 from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.sizes import size_text
 from kernel_assistant.records import Launch
+
+#: Mean and variance share a pass where rows are read again. Maximum and exponentials do not: one more exponential each.
+JOINT = "m2"
 
 
 def column_layout(nest: Nest, schedule: Schedule) -> Layout:
@@ -27,7 +34,7 @@ def column_layout(nest: Nest, schedule: Schedule) -> Layout:
 def emit_cols(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     unit = Unit(nest.prefix + "cols", "cuda")
     in_registers = schedule.form == "cols/reg"
-    plan = plan_passes(nest, is_kept if in_registers else nothing)
+    plan = plan_passes(nest, is_kept) if in_registers else plan_passes(nest, nothing, joint=JOINT)
     layout = column_layout(nest, schedule)
     begin_columns(unit, nest, schedule, "blockIdx.x")
     body = Body(unit, nest)
@@ -36,13 +43,12 @@ def emit_cols(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     for part in plan.passes:
         columns.scope(body, part.scope)
         columns.sweep(body, part, "0", "R")
-        for reduce in part.reduces:
-            columns.finish(body, reduce)
+        columns.finish(body, part)
     columns.scope(body, plan.scope)
     columns.store_outside(body, plan)
     threads = schedule["tx"] * schedule["ty"]
     unit.finish(bounds=f"__launch_bounds__({threads}) ")
-    return unit, unit.launch((column_blocks(nest, schedule), "1", "1"), threads)
+    return unit, unit.launch((column_blocks(nest, schedule), "1", "1"), threads, str(columns.turning.shared))
 
 
 def column_blocks(nest: Nest, schedule: Schedule) -> str:
@@ -57,7 +63,8 @@ def begin_columns(unit: Unit, nest: Nest, schedule: Schedule, block: str) -> Non
     unit.add(f"const int64_t I = {unit.size(nest.size(nest.inner))};")
     unit.add(f"const int64_t tiles = (I + {tx * vec - 1}) / {tx * vec};")
     unit.add_if_used("o", f"const int64_t o = {block} / tiles;")
-    unit.add(f"const int64_t e = {block} % tiles * {tx * vec} + threadIdx.x % {tx} * {vec};")
+    unit.add(f"const int64_t left = {block} % tiles * {tx * vec};")
+    unit.add(f"const int64_t e = left + threadIdx.x % {tx} * {vec};")
     unit.add(f"const int ty = threadIdx.x / {tx};" if ty > 1 else "const int ty = 0;")
     pointers(unit, nest, nest.outer, "o")
 
@@ -75,6 +82,8 @@ class Columns:
         self.whole = bool(self.items) and size == self.items * self.ty
         self.kept = plan.kept if self.items else []
         self.names = {id(expr): f"k{number}" for number, expr in enumerate(self.kept)}
+        self.rows = (self.items or schedule["unroll"]) * self.ty
+        self.turning = Turning(nest, layout, self.rows, self.tx * self.vec, self.tx * self.ty)
 
     def declare_kept(self, unit: Unit) -> None:
         for expr in self.kept:
@@ -113,21 +122,19 @@ class Columns:
 
     def sweep(self, body: Body, part: Pass, begin: str, end: str) -> None:
         """One pass over rows [begin, end): partial results of this thread are left in r<i>."""
-        unit, reducing = body.unit, Reducing(self.nest, part, joint=False)
-        for reduce in part.reduces:
+        unit, reducing = body.unit, self.reducing(part)
+        for reduce in reducing.single:
             unit.add(f"{reduce.ctype} r{reducing.number(reduce)}[{self.vec}];")
             unit.add("#pragma unroll")
             unit.add(f"for (int k = 0; k < {self.vec}; ++k) r{reducing.number(reduce)}[k] = {identity(reduce)};")
+        for _, x, _, reduce in reducing.pairs:
+            unit.add(f"ka_moments_of<{x.ctype}> j{reducing.number(reduce)}[{self.vec}];")
+        turned = bool(self.turning.loads(part) or self.turning.stores(part))
         if self.items:
-            unit.add("#pragma unroll")
-            unit.open(f"for (int n = 0; n < {self.items}; ++n)")
-            unit.add_if_used("r", f"const int64_t r = n * {self.ty} + ty;")
-            if not self.whole:
-                unit.open("if (r < R)")
-            self._vector(body, part, "", loading=True)
-            if not self.whole:
-                unit.close()
-            unit.close()
+            self._kept_sweep(body, part, turned)
+            return
+        if turned:
+            self._turned_sweep(body, part, begin, end)
             return
         unroll = self.schedule["unroll"]
         unit.open("")
@@ -149,13 +156,66 @@ class Columns:
         unit.close()
         unit.close()
 
+    def _kept_sweep(self, body: Body, part: Pass, turned: bool) -> None:
+        """All rows at once, in registers."""
+        unit = body.unit
+        if turned:
+            unit.open("")
+            self.turning.declare(unit, part)
+        if self.turning.loads(part):
+            self.turning.bring(unit, part, "0", "R")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int n = 0; n < {self.items}; ++n)")
+        unit.add_if_used("r", f"const int64_t r = n * {self.ty} + ty;")
+        if not self.whole:
+            unit.open("if (r < R)")
+        self._vector(body, part, "", loading=True, row="r")
+        if not self.whole:
+            unit.close()
+        unit.close()
+        if self.turning.stores(part):
+            self.turning.put_away(unit, part, "0", "R")
+        if turned:
+            unit.close()
+
+    def _turned_sweep(self, body: Body, part: Pass, begin: str, end: str) -> None:
+        """As many rows as a tile has at a time; the whole block takes every turn."""
+        unit, unroll = body.unit, self.schedule["unroll"]
+        unit.open("")
+        self.turning.declare(unit, part)
+        unit.open(f"for (int64_t base = {begin}; base < {end}; base += {self.rows})")
+        if self.turning.loads(part):
+            self.turning.bring(unit, part, "base", end)
+        group = TurnedGroup(body, self.layout, "[u]", self.turning, "")
+        if group.wanted(part.body):
+            group.declare(part.body, f"[{unroll}]")
+            self._turn(unit, unroll, end)
+            group.load(part.body)
+            unit.close()
+            unit.close()
+        self._turn(unit, unroll, end)
+        self._vector(body, part, "[u]", loading=False, row=f"u * {self.ty} + ty")
+        unit.close()
+        unit.close()
+        if self.turning.stores(part):
+            self.turning.put_away(unit, part, "base", end)
+        unit.add("__syncthreads();")
+        unit.close()
+        unit.close()
+
+    def _turn(self, unit: Unit, unroll: int, end: str) -> None:
+        unit.add("#pragma unroll")
+        unit.open(f"for (int u = 0; u < {unroll}; ++u)")
+        unit.add(f"const int64_t r = base + u * {self.ty} + ty;")
+        unit.open(f"if (r < {end})")
+
     def _rows(self, unit: Unit, unroll: int) -> None:
         unit.add("#pragma unroll")
         unit.open(f"for (int u = 0; u < {unroll}; ++u)")
         unit.add_if_used("r", f"const int64_t r = base + u * {self.ty};")
 
-    def _vector(self, body: Body, part: Pass, slot: str, loading: bool) -> None:
-        unit, group = body.unit, Group(body, self.layout, slot)
+    def _vector(self, body: Body, part: Pass, slot: str, loading: bool, row: str = "") -> None:
+        unit, group = body.unit, TurnedGroup(body, self.layout, slot, self.turning, row)
         if loading:
             group.declare(part.body)
             group.load(part.body)
@@ -166,20 +226,36 @@ class Columns:
         inner.write(part.body, group.texts())
         for expr in part.kept if self.items else []:
             unit.add(f"{self.names[id(expr)]}[n][k] = {inner.name(expr)};")
-        reducing = Reducing(self.nest, part, joint=False)
-        for reduce in part.reduces:
+        reducing = self.reducing(part)
+        for reduce in reducing.single:
             target = f"r{reducing.number(reduce)}[k]"
             unit.add(STEP[reduce.kind].format(target, inner.name(reduce.arg)))
+        for _, x, _, reduce in reducing.pairs:
+            unit.add(f"j{reducing.number(reduce)}[k].add({inner.name(x)});")
         group.put(inner, part.stores)
         unit.close()
         group.store(part.stores)
 
-    def finish(self, body: Body, reduce: Reduce) -> None:
-        """Join the threads that share a column, and name the result."""
-        number = self.nest.reduces.index(reduce)
-        kind = f"ka_columns_reduce<{number}, {self.tx}, {self.ty}, {self.vec}, {OPERATOR[reduce.kind]}>"
-        body.unit.add(f"{kind}(r{number});")
-        body.names[id(reduce)] = f"r{number}[k]"
+    def reducing(self, part: Pass) -> Reducing:
+        return Reducing(self.nest, part, joint=False if self.items else JOINT)
+
+    def finish(self, body: Body, part: Pass) -> None:
+        """Join the threads that share a column, and name the results."""
+        unit, reducing = body.unit, self.reducing(part)
+        for reduce in reducing.single:
+            number = reducing.number(reduce)
+            unit.add(f"{self._joining(number, OPERATOR[reduce.kind])}(r{number});")
+            unit.add(f"{reduce.ctype} (&all_r{number})[{self.vec}] = r{number};")
+        for _, x, _, reduce in reducing.pairs:
+            number = reducing.number(reduce)
+            unit.add(f"ka_moments<{x.ctype}> all_j{number}[{self.vec}];")
+            unit.add("#pragma unroll")
+            unit.add(f"for (int k = 0; k < {self.vec}; ++k) all_j{number}[k] = j{number}[k].done();")
+            unit.add(f"{self._joining(number, 'ka_chan')}(all_j{number});")
+        reducing.take(body, "all_", "[k]")
+
+    def _joining(self, number: int, operator: str) -> str:
+        return f"ka_columns_reduce<{number}, {self.tx}, {self.ty}, {self.vec}, {operator}>"
 
     def store_outside(self, body: Body, plan: Passes) -> None:
         if not plan.stores:

@@ -6,7 +6,7 @@ from kernel_assistant.generator.cpu.common import IDENTITY
 from kernel_assistant.generator.expr import Axis, Expr, Load, Reduce
 from kernel_assistant.generator.lower import Output
 from kernel_assistant.generator.nest import Access, Nest, accesses
-from kernel_assistant.generator.passes import Pass
+from kernel_assistant.generator.passes import Pass, joint_reduce
 from kernel_assistant.generator.render import Body, Unit, element, joined
 
 OPERATOR = {"sum": "ka_sum", "prod": "ka_prod", "max": "ka_top", "min": "ka_bottom"}
@@ -66,13 +66,14 @@ def is_kept(expr: Expr) -> bool:
 class Reducing:
     """The reductions that end in one pass: single ones, and pairs that share the pass."""
 
-    def __init__(self, nest: Nest, part: Pass, joint: bool) -> None:
+    def __init__(self, nest: Nest, part: Pass, joint: bool | str) -> None:
         self.nest = nest
         self.pairs: list[tuple[str, Expr, Reduce, Reduce]] = []
         paired: set[int] = set()
         for reduce in part.reduces:
-            if joint and reduce.joint is not None:
-                kind, x, first = reduce.joint
+            together = joint_reduce(reduce, joint)
+            if together is not None:
+                kind, x, first = together
                 self.pairs.append((kind, x, first, reduce))
                 paired |= {id(first), id(reduce)}
         self.single = [reduce for reduce in part.reduces if id(reduce) not in paired]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kernel_assistant.generator.cpu.family import form_fits
 from kernel_assistant.generator.cuda.cols import emit_cols
 from kernel_assistant.generator.cuda.pointwise import emit_pointwise
-from kernel_assistant.generator.cuda.relay import emit_relay
 from kernel_assistant.generator.cuda.rows import emit_rows
 from kernel_assistant.generator.cuda.scan import emit_scan_cols, emit_scan_rows
 from kernel_assistant.generator.cuda.split import Emitted, emit_split_cols, emit_split_rows
@@ -36,7 +35,6 @@ SINGLE = {
 SEVERAL = {
     "rows/split": emit_split_rows,
     "rows/team": emit_team,
-    "rows/relay": emit_relay,
     "cols/split": emit_split_cols,
 }
 

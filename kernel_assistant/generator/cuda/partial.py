@@ -13,15 +13,16 @@ FIELDS = {"m2": ("count", "mean", "m2"), "sumexp": ("top", "total")}
 JOIN_SITE = 100
 
 
-def slots(reducing: Reducing) -> list[tuple[str, str, str]]:
-    """(name in scratch, text behind the variable's prefix, C type) of every number that a pass leaves."""
+def slots(reducing: Reducing, item: str = "") -> list[tuple[str, str, str]]:
+    """(name in scratch, text behind the variable's prefix, C type) of every number that a pass leaves. `item` is an
+    index into the variables."""
     found = []
     for reduce in reducing.single:
         number = reducing.number(reduce)
-        found.append((f"r{number}", f"r{number}", reduce.ctype))
+        found.append((f"r{number}", f"r{number}{item}", reduce.ctype))
     for kind, x, _, reduce in reducing.pairs:
         number = reducing.number(reduce)
-        found += [(f"j{number}_{field}", f"j{number}.{field}", x.ctype) for field in FIELDS[kind]]
+        found += [(f"j{number}_{field}", f"j{number}{item}.{field}", x.ctype) for field in FIELDS[kind]]
     return found
 
 

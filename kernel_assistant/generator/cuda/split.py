@@ -3,12 +3,13 @@ launch begins by joining them, always in the same order."""
 
 from __future__ import annotations
 
-from kernel_assistant.generator.cuda.cols import Columns, begin_columns, column_blocks, column_layout
+from kernel_assistant.generator.cuda.cols import JOINT, Columns, begin_columns, column_blocks, column_layout
 from kernel_assistant.generator.cuda.common import STEP, Reducing, identity, pointers, store_scope, write_scope
 from kernel_assistant.generator.cuda.group import Layout, make_layout
-from kernel_assistant.generator.cuda.partial import SCRATCH, join_parts, leave, left_buffers, read_whole
+from kernel_assistant.generator.cuda.partial import FIELDS, join_parts, leave, left_buffers, read_whole, slots
 from kernel_assistant.generator.cuda.rows import shift_text
 from kernel_assistant.generator.cuda.sweeps import Sweep
+from kernel_assistant.generator.cuda.turned import BANK
 from kernel_assistant.generator.expr import Expr
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant.generator.passes import Pass, Passes, nothing, plan_passes
@@ -125,7 +126,7 @@ class _RowParts:
 
 
 def emit_split_cols(nest: Nest, schedule: Schedule) -> Emitted:
-    plan = plan_passes(nest)
+    plan = plan_passes(nest, nothing, joint=JOINT)
     writer = _ColumnParts(nest, schedule, plan)
     for number in range(len(plan.passes)):
         writer.launch_pass(number)
@@ -159,15 +160,18 @@ class _ColumnParts:
         self.scope += part.scope
         unit = Unit(self.nest.prefix + f"cols_part{number}", "cuda")
         body = self._begin(unit, f"(blockIdx.x / {self.parts})")
-        unit.add(f"const int64_t share = (R + {self.parts - 1}) / {self.parts};")
+        # Whole banks of what is turned.
+        whole = BANK if self.columns.turning.tiles else 1
+        times = f" * {whole}" if whole > 1 else ""
+        unit.add(f"const int64_t share = (R + {whole * self.parts - 1}) / {whole * self.parts}{times};")
         unit.add(f"const int64_t begin = blockIdx.x % {self.parts} * share, end = ka_min(R, begin + share);")
         self.columns.sweep(body, part, "begin", "end")
-        for reduce in part.reduces:
-            self.columns.finish(body, reduce)
         if part.reduces:
+            self.columns.finish(body, part)
             self._leave(unit, part)
             self.done.append(part)
-        self._finish(unit, f"{column_blocks(self.nest, self.schedule)} * {self.parts}")
+        blocks = f"{column_blocks(self.nest, self.schedule)} * {self.parts}"
+        self._finish(unit, blocks, self.columns.turning.shared)
 
     def _place(self, part: str) -> str:
         return f"[(o * {self.parts} + {part}) * I + e + k]"
@@ -179,31 +183,38 @@ class _ColumnParts:
         unit.open(f"for (int k = 0; k < {self.schedule['vec']}; ++k)")
         guard = "" if self.layout.full else "if (e + k < I) "
         rows, width = size_text(self.nest.size(self.nest.outer)), size_text(self.nest.size(self.nest.inner))
-        for reduce in part.reduces:
-            name = f"part_r{self.nest.reduces.index(reduce)}"
-            unit.add(f"{guard}{unit.buffer(name)}{self._place(f'blockIdx.x % {self.parts}')} = {name[5:]}[k];")
-            self.scratch.append(
-                BufferSpec(name=name, dtype=SCRATCH[reduce.ctype], shape=(rows, str(self.parts), width))
-            )
+        reducing, place = self.columns.reducing(part), self._place(f"blockIdx.x % {self.parts}")
+        for name, source, _ in slots(reducing, "[k]"):
+            unit.add(f"{guard}{unit.buffer(f'part_{name}')}{place} = all_{source};")
+        self.scratch += left_buffers(reducing, "part", (rows, str(self.parts), width))
         unit.close()
         if self.schedule["ty"] > 1:
             unit.close()
 
     def _join(self, body: Body, part: Pass) -> None:
         """Every thread joins the parts of its own columns."""
-        unit = body.unit
-        for reduce in part.reduces:
-            number = self.nest.reduces.index(reduce)
-            unit.add(f"{reduce.ctype} past_r{number}[{self.schedule['vec']}];")
+        unit, reducing, vec = body.unit, self.columns.reducing(part), self.schedule["vec"]
+        guard = "" if self.layout.full else "if (e + k < I) "
+        loop = f"{guard}for (int p = 0; p < {self.parts}; ++p)"
+        for reduce in reducing.single:
+            name = f"r{reducing.number(reduce)}"
+            unit.add(f"{reduce.ctype} past_{name}[{vec}];")
             unit.add("#pragma unroll")
-            unit.open(f"for (int k = 0; k < {self.schedule['vec']}; ++k)")
-            unit.add(f"past_r{number}[k] = {identity(reduce)};")
-            piece = f"{unit.buffer(f'part_r{number}')}{self._place('p')}"
-            guard = "" if self.layout.full else "if (e + k < I) "
-            step = STEP[reduce.kind].format(f"past_r{number}[k]", piece)
-            unit.add(f"{guard}for (int p = 0; p < {self.parts}; ++p) {step}")
+            unit.open(f"for (int k = 0; k < {vec}; ++k)")
+            unit.add(f"past_{name}[k] = {identity(reduce)};")
+            piece = f"{unit.buffer(f'part_{name}')}{self._place('p')}"
+            unit.add(f"{loop} {STEP[reduce.kind].format(f'past_{name}[k]', piece)}")
             unit.close()
-            body.names[id(reduce)] = f"past_r{number}[k]"
+        for kind, x, _, reduce in reducing.pairs:
+            name, state = f"j{reducing.number(reduce)}", f"ka_moments<{x.ctype}>"
+            unit.add(f"{state} past_{name}[{vec}];")
+            unit.add("#pragma unroll")
+            unit.open(f"for (int k = 0; k < {vec}; ++k)")
+            unit.add(f"past_{name}[k] = {state}::none();")
+            pieces = [f"{unit.buffer(f'part_{name}_{field}')}{self._place('p')}" for field in FIELDS[kind]]
+            unit.add(f"{loop} past_{name}[k] = ka_chan::join(past_{name}[k], {state}{{{', '.join(pieces)}}});")
+            unit.close()
+        reducing.take(body, "past_", "[k]")
 
     def launch_end(self) -> None:
         unit = Unit(self.nest.prefix + "cols_end", "cuda")
@@ -212,7 +223,7 @@ class _ColumnParts:
         self.columns.store_outside(body, self.plan)
         self._finish(unit, column_blocks(self.nest, self.schedule))
 
-    def _finish(self, unit: Unit, blocks: str) -> None:
+    def _finish(self, unit: Unit, blocks: str, shared: int = 0) -> None:
         unit.finish(bounds=f"__launch_bounds__({self.threads}) ")
         self.units.append(unit)
-        self.launches.append(unit.launch((blocks, "1", "1"), self.threads))
+        self.launches.append(unit.launch((blocks, "1", "1"), self.threads, str(shared)))

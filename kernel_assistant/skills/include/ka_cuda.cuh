@@ -279,17 +279,25 @@ template <int ID, int T, int C, class OP, class S> KA_FN S ka_reduce(S x, S none
 }
 // Over the TY threads of a column group; thread = ty·TX + tx holds V columns.
 template <int ID, int TX, int TY, int V, class OP, class S> KA_FN void ka_columns_reduce(S (&x)[V]) {
-  if (TY == 1) return;
-  __shared__ S part[TY][TX * V];
-  const int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
+  // Threads of a warp that share columns join theirs first.
+  constexpr int LANES = TX < 32 ? 32 / TX : 1, WARPS = TY / LANES;
 #pragma unroll
-  for (int k = 0; k < V; ++k) part[ty][k * TX + tx] = x[k];
+  for (int mask = TX; mask < 32; mask <<= 1)
+#pragma unroll
+    for (int k = 0; k < V; ++k) x[k] = OP::join(x[k], ka_across(x[k], mask));
+  if (WARPS == 1) return;
+  __shared__ S part[WARPS][TX * V];
+  const int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
+  if (ty % LANES == 0) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) part[ty / LANES][k * TX + tx] = x[k];
+  }
   __syncthreads();
 #pragma unroll
   for (int k = 0; k < V; ++k) {
     x[k] = part[0][k * TX + tx];
 #pragma unroll
-    for (int y = 1; y < TY; ++y) x[k] = OP::join(x[k], part[y][k * TX + tx]);
+    for (int y = 1; y < WARPS; ++y) x[k] = OP::join(x[k], part[y][k * TX + tx]);
   }
 }
 
@@ -310,13 +318,6 @@ KA_FN bool ka_team_wait(const int32_t* arrived, int team) {
     }
   }
   return __syncthreads_or(all) != 0;
-}
-// Counts this block in, behind what its first thread has written; whether it is the last of `parts`.
-KA_FN bool ka_relay_last(int32_t* arrived, int parts) {
-  int32_t before = 0;
-  if (threadIdx.x == 0)
-    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(arrived) : "memory");
-  return __syncthreads_or(threadIdx.x == 0 && before == parts - 1) != 0;
 }
 // What another block may have written during this launch: past the L1 cache.
 template <class T> KA_FN T ka_fresh(const T* p) { return *const_cast<const volatile T*>(p); }

@@ -1,0 +1,132 @@
+"""Norms and reductions over a dimension that lies apart: loads along the columns, stores along R, and the other way."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from kernel_assistant.generator.checked import checked_nest
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.schedule import read_schedule
+from kernel_assistant.generator.search import initial
+from tests.generator.cuda_on_host import OnHost
+from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
+from tests.generator.test_cuda import H200
+
+Case = tuple[nn.Module, torch.Tensor]
+
+
+class LayerNorm2d(nn.Module):
+    """Over the channels, as torchvision has it: the result lies with channels last."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(channels)
+        with torch.no_grad():
+            for number, weight in enumerate(self.norm.parameters()):
+                weight += torch.linspace(number, number + 1, channels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return found
+
+
+def _image(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1)) * 2 + 3
+
+
+def _last(*shape: int) -> torch.Tensor:
+    return _image(*shape).contiguous(memory_format=torch.channels_last)
+
+
+CASES: dict[str, Case] = {
+    "layer norm": (LayerNorm2d(24), _image(3, 24, 8, 12)),
+    "odd": (LayerNorm2d(19), _image(3, 19, 7, 5)),
+    "half": (LayerNorm2d(24).bfloat16(), _image(2, 24, 8, 10).bfloat16()),
+    "to first": (Function(lambda x: F.softmax(x, 1).contiguous()), _last(3, 20, 6, 7)),
+    "least": (Function(lambda x: x.amin(1) + x.argmin(1)), _last(3, 20, 6, 7)),
+    "moments": (Function(lambda x: torch.var_mean(x, (2, 3))), _last(3, 20, 16, 18)),
+}
+LINES = [
+    ("layer norm", "cols/reg tx=8 ty=16 vec=4 items=2"),
+    ("layer norm", "cols/reg tx=16 ty=4 vec=2 items=6"),
+    ("layer norm", "cols/stream tx=8 ty=8 vec=4 unroll=2"),
+    ("layer norm", "cols/split tx=32 ty=2 vec=1 unroll=2 parts=2"),
+    ("odd", "cols/reg tx=8 ty=4 items=5 vec=1"),
+    ("odd", "cols/stream tx=32 ty=2 unroll=2 vec=1"),
+    ("odd", "cols/split tx=32 ty=2 unroll=2 parts=3 vec=1"),
+    ("half", "cols/reg tx=8 ty=4 items=6 vec=8"),
+    ("half", "cols/stream tx=8 ty=4 unroll=4 vec=8"),
+    ("to first", "cols/reg tx=8 ty=4 items=5"),
+    ("to first", "cols/stream tx=32 ty=1 unroll=4"),
+    ("moments", "cols/stream tx=8 ty=8 vec=4"),
+    ("moments", "cols/split tx=8 ty=8 vec=4 parts=5"),
+]
+IDS = [f"{number} {name} {line}" for number, (name, line) in enumerate(LINES)]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize(("name", "line"), LINES, ids=IDS)
+def test_values(name: str, line: str, tmp_path: Path) -> None:
+    model, x = CASES[name]
+    built = OnHost(export(model, x), read_schedule("cuda", line), tmp_path)
+    check(model, (x,), built)
+    check(model, resized((x,), 1), built)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("layer norm", "cols"), ("to first", "cols"), ("least", "rows"), ("moments", "cols")],
+)
+def test_loops_follow_the_memory(name: str, family: str) -> None:
+    assert checked_nest(export(*CASES[name]), "cuda").family == family
+
+
+def test_channels_that_lie_together_are_rows() -> None:
+    graph = export(LayerNorm2d(24), _last(3, 24, 8, 12))
+    assert checked_nest(graph, "cuda").family == "rows"
+    assert initial(graph, "cuda", H200)[0].form.startswith("rows/")
+
+
+def test_small_tiles_come_first() -> None:
+    graph = export(LayerNorm2d(96), _image(8, 96, 56, 56))
+    schedules = initial(graph, "cuda", H200)
+    assert [schedule["tx"] * schedule["vec"] for schedule in schedules[:2]] == [32, 32]
+    assert emit(graph, schedules[0]).plan.launches[0].shared != "0"
+
+
+def test_tiles_have_to_fit() -> None:
+    model, x = CASES["layer norm"]
+    with pytest.raises(Unsupported, match="shared memory"):
+        emit(export(model, x), read_schedule("cuda", "cols/stream tx=64 ty=16 vec=4 unroll=16"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize(("name", "line"), [LINES[0], LINES[3], LINES[10], LINES[12]])
+def test_they_compile(name: str, line: str, tmp_path: Path) -> None:
+    compile_candidate(emit(export(*CASES[name]), read_schedule("cuda", line)), tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "line"), LINES, ids=IDS)
+def test_values_on_a_gpu(name: str, line: str, tmp_path: Path) -> None:
+    model, x = CASES[name]
+    built = Built(export(model, x), read_schedule("cuda", line), tmp_path)
+    check(model, (x,), built)
+    check(model, resized((x,), 1), built)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_all_first_schedules(name: str, tmp_path: Path) -> None:
+    model, x = CASES[name]
+    graph = export(model, x)
+    for schedule in initial(graph, "cuda", H200):
+        check(model, (x,), Built(graph, schedule, tmp_path))
