@@ -1,0 +1,94 @@
+"""Stage 1: what is learned of an episode, and TRL with it where it is installed (the extra `train`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records.transcript import Message
+from kernel_assistant_training import sft
+from kernel_assistant_training.architecture import SMALL, Llama
+from kernel_assistant_training.folder import load_folder, save_folder
+from kernel_assistant_training.held_out import greedy
+from kernel_assistant_training.tokenizer import load, vocabulary_size
+
+PROMPT = [
+    {"role": "system", "content": "Write C++ for the graph."},
+    {"role": "user", "content": "n0 = relu(x0)\nB=32 sm_90"},
+]
+REPAIR = [
+    *PROMPT,
+    {"role": "assistant", "content": "```cpp\nwrong\n```\n", "loss": False},
+    {"role": "tool", "content": "compile L1 undeclared wrong", "tool_call_id": "evaluate"},
+    {"role": "assistant", "content": "```cpp\nright\n```\n", "loss": True},
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "episodes.jsonl"
+    path.write_text("".join(json.dumps({"messages": REPAIR, "outcome": "correct"}) + "\n" for _ in range(8)))
+    return path
+
+
+@pytest.fixture
+def source(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    import conversations
+
+    return conversations.sums
+
+
+def test_labels_leave_out_prompts_observations_and_faulty_turns(file, source):
+    found, figures = sft.examples([file], (source,), 0.2, seed=0)
+    assert (figures["episodes"], figures["pairs"], figures["left_out"]) == (8, 2, 0)
+    tokenizer = load()
+    texts = set()
+    for tokens in found:
+        labels = sft.labels(tokens)
+        assert len(labels) == len(tokens.ids)
+        texts.add(tokenizer.decode([one for one in labels if one != sft.IGNORED], skip_special_tokens=False))
+    (repaired,) = (text for text in texts if "launch" not in text)
+    assert repaired == "```cpp\nright\n```\n<|im_end|>"
+
+
+def test_what_is_no_episode_is_named(tmp_path):
+    (tmp_path / "odd.jsonl").write_text('{"messages": []}\n{"turns": 3}\n')
+    with pytest.raises(UsageError, match=r"odd\.jsonl:2 is no episode"):
+        list(sft.episodes([tmp_path / "odd.jsonl"]))
+
+
+def test_trl_learns_the_repair_and_not_the_fault(file, source, tmp_path):
+    pytest.importorskip("trl", reason="TRL is not installed: pip install 'kernel-assistant[train]'")
+    torch.manual_seed(0)
+    shape = replace(SMALL, vocabulary=vocabulary_size(load()), width=64, inner=128, layers=2, heads=1)
+    save_folder(Llama(shape), tmp_path / "base")
+    options = argparse.Namespace(
+        base=tmp_path / "base",
+        episodes=[file],
+        out=tmp_path / "out",
+        pairs_share=0.2,
+        epochs=1.0,
+        steps=60,
+        batch=4,
+        accumulate=1,
+        rate=1e-2,
+        seed=0,
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    figures = sft.train(options, (source,))
+    torch.set_num_threads(threads)
+    assert figures["loss"] < 3
+    before, after = load_folder(tmp_path / "base"), load_folder(tmp_path / "out")
+    assert not torch.equal(before.model.norm.weight, after.model.norm.weight)
+    prompt = [
+        Message(role=one["role"], content=one["content"], tool_call_id=one.get("tool_call_id", "")) for one in REPAIR
+    ]
+    assert greedy(tmp_path / "out", [prompt[:4]], torch.device("cpu"), most=20) == ["```cpp\nright\n```\n"]
