@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from random import Random
+from threading import Event
 
 from kernel_assistant.records.transcript import Message
 
@@ -15,10 +17,16 @@ def sums(seed: int) -> Iterator[list[Message]]:
         op = random.choice(("add", "mul", "sub"))
         size = random.choice((64, 768, 1000))
         yield [
-            Message(role="system", content="Write C++ for the graph."),
-            Message(role="user", content=f"x0 f32[B,D0]\nn0 = {op}(x0, C0)\nreturn n0\nB=32 D0={size} sm_90"),
-            Message(role="assistant", content=f"```cpp\n// launch: k0(x0, out0, rows=B)\nx = ka::{op}(v, C0);\n```\n"),
+            Message(role="system", content="C++."),
+            Message(role="user", content=f"x0 [B,D0]\nn0 = {op}(x0, C0)\nD0={size}"),
+            Message(role="assistant", content=f"```cpp\n{op}(v, C0);\n```\n"),
         ]
+
+
+def few(seed: int) -> Iterator[list[Message]]:
+    """Two hundred conversations, and then none while the process lives."""
+    yield from islice(sums(seed), 200)
+    Event().wait()
 
 
 def ends(seed: int) -> Iterator[list[Message]]:

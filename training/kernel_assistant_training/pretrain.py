@@ -35,10 +35,12 @@ LOG_EVERY = 50
 
 @dataclass(frozen=True)
 class Options:
-    """`rows` of `length` tokens a step; `decay` is the share of the time in which the learning rate falls to zero."""
+    """`rows` of `length` tokens a step; `decay` is the share of the time in which the learning rate falls to zero.
+    `steps` bounds the run as well, 0 does not."""
 
     out: Path
     seconds: float = 480.0
+    steps: int = 0
     shape: str = "shipped"
     rows: int = 64
     length: int = 2048
@@ -99,7 +101,7 @@ def train(options: Options) -> Progress:
         losses = torch.compile(weighted_losses, dynamic=False)
     precision = torch.autocast("cuda", torch.bfloat16) if on_gpu else nullcontext()
     residual = torch.bfloat16 if on_gpu else torch.float32
-    saved_middle = progress.seconds >= options.seconds / 2
+    saved_middle = done(options, progress) >= 0.5
 
     with (
         Stream(streaming) as stream,
@@ -110,7 +112,7 @@ def train(options: Options) -> Progress:
         meter = Meter(device)
         while True:
             progress = replace(progress, seconds=earlier + time.monotonic() - began)
-            if progress.seconds >= options.seconds:
+            if done(options, progress) >= 1:
                 break
             rate = learning_rate(options, progress)
             for group in optimiser.param_groups:
@@ -130,7 +132,7 @@ def train(options: Options) -> Progress:
             meter.add(parts, norm, tokens)
             if progress.step % LOG_EVERY == 0 or progress.step <= 2:
                 _say(log, {**asdict(progress), "rate": rate, **meter.read(), **_of_stream(stream)})
-            if not saved_middle and progress.seconds >= options.seconds / 2:
+            if not saved_middle and done(options, progress) >= 0.5:
                 saved_middle = True
                 save_folder(model, options.out / "middle")
                 _save_checkpoint(model, optimiser, progress, options)
@@ -145,10 +147,15 @@ def train(options: Options) -> Progress:
     return progress
 
 
+def done(options: Options, progress: Progress) -> float:
+    """The share of the run that is over: by the clock, or by steps where they are bounded."""
+    return max(progress.seconds / options.seconds, progress.step / options.steps if options.steps else 0.0)
+
+
 def learning_rate(options: Options, progress: Progress) -> float:
-    """Up with the steps, then constant, then down to zero with the clock."""
-    left = 1 - progress.seconds / options.seconds
-    return options.rate * min(1.0, (progress.step + 1) / options.warm_up, max(left, 0.0) / options.decay)
+    """Up with the steps, then constant, then down to zero at the end of the run."""
+    left = max(1 - done(options, progress), 0.0)
+    return options.rate * min(1.0, (progress.step + 1) / options.warm_up, left / options.decay)
 
 
 def make_optimiser(model: Llama, rate: float) -> torch.optim.AdamW:
@@ -268,7 +275,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--shape", choices=SHAPES, default=Options.shape)
     parser.add_argument("--attention", choices=("flex", "dense"), default=Options.attention)
     parser.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")
-    for name in ("rows", "length", "processes", "keep", "warm_up", "held_out", "seed"):
+    for name in ("steps", "rows", "length", "processes", "keep", "warm_up", "held_out", "seed"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Options, name))
     for name in ("seconds", "rate", "decay", "prompt_weight"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(Options, name))
