@@ -16,7 +16,7 @@ from kernel_assistant.cli.watch import watch
 from kernel_assistant.config import SANDBOXES, TARGETS, Settings
 from kernel_assistant.errors import Cancelled, InternalError, KernelAssistantError, UsageError
 from kernel_assistant.records import JobOutcome, encode
-from kernel_assistant.session.check import prepare_applied
+from kernel_assistant.session.check import Wish, prepare_applied
 from kernel_assistant.session.check_job import unchecked
 from kernel_assistant.session.check_report import (
     CHECK_FILE,
@@ -34,6 +34,7 @@ from kernel_assistant.session.client import Client
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--fail-under", type=float, metavar="X", help="A file below X times its original does not pass.")
 @click.option("--no-timing", is_flag=True, help="Only check values.")
+@click.option("--kernels", is_flag=True, help="Time the kernels alone, too, against torch.compile.")
 @click.option("--build-missing", is_flag=True, help="Add a binary for the architecture that is here.")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write a JUnit report.")
 @click.option("--target", type=click.Choice(TARGETS), help="Only kernels for this device kind.")
@@ -44,6 +45,7 @@ def check_command(
     paths: tuple[Path, ...],
     fail_under: float | None,
     no_timing: bool,
+    kernels: bool,
     build_missing: bool,
     junit: Path | None,
     as_json: bool,
@@ -56,13 +58,16 @@ def check_command(
     """
     if no_timing and fail_under is not None:
         raise UsageError("--fail-under needs timing", "leave --no-timing out")
+    if no_timing and kernels:
+        raise UsageError("--kernels times", "leave --no-timing out")
+    wish = Wish(timing=not no_timing, kernels=kernels, build_missing=build_missing)
     places = paths or (Path.cwd(),)
     settings = settings_for(places[0], flags)
     applied = _chosen(places, settings)
     client = Client(settings)
     found = []
     for one in applied:
-        check = check_one(client, settings, one, timing=not no_timing, build_missing=build_missing, silent=as_json)
+        check = check_one(client, settings, one, wish, silent=as_json)
         found.append(_named(gated(check, fail_under)))
         if not as_json:
             print("\n".join(_lines(found[-1])), flush=True)
@@ -86,12 +91,10 @@ def _chosen(places: tuple[Path, ...], settings: Settings) -> list[AppliedClass]:
     return chosen
 
 
-def check_one(
-    client: Client, settings: Settings, applied: AppliedClass, *, timing: bool, build_missing: bool, silent: bool
-) -> ClassCheck:
+def check_one(client: Client, settings: Settings, applied: AppliedClass, wish: Wish, *, silent: bool) -> ClassCheck:
     """The verdict on one class; what keeps one from being looked at does not keep the others."""
     try:
-        prepared = prepare_applied(applied, settings, timing=timing, build_missing=build_missing)
+        prepared = prepare_applied(applied, settings, wish)
         if isinstance(prepared, ClassCheck):
             return prepared
         stream = client.attach(str(client.submit(prepared.task, prepared.options)["job"]))

@@ -35,20 +35,19 @@ def time_applied(environment: Environment, task: KernelTask, result_dir: Path, f
             "package": str(variants.package),
             "device": environment.device.index,
             "cache_bytes": environment.device.cache_bytes,
-            "compiled": True,
         }
     try:
-        answer = in_a_plain_worker(environment, "time_applied", params)
+        answer = _in_a_plain_worker(environment, params)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return conclude(tuple(from_builtins(row, AppliedRow) for row in answer["rows"]))
 
 
-def in_a_plain_worker(environment: Environment, method: str, params: dict[str, Any]) -> dict[str, Any]:
+def _in_a_plain_worker(environment: Environment, params: dict[str, Any]) -> dict[str, Any]:
     """A process of its own with the user's ordinary allocator: what applying gains where the module really runs."""
     worker = Worker(environment.worker.python, measuring={})
     try:
         worker.start(environment.cancel)
-        return worker.call(method, params, timeout=TIME_SECONDS, cancel=environment.cancel)
+        return worker.call("time_applied", params, timeout=TIME_SECONDS, cancel=environment.cancel)
     finally:
         worker.close()

@@ -59,7 +59,8 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 
 
 def conclude(rows: tuple[AppliedRow, ...]) -> AppliedTiming:
-    """The first row is the declared size alone: it must be faster. Smaller sizes that lose go to the original."""
+    """The first row is the declared size alone: it must be faster, or it is the only one. Smaller sizes that lose go to
+    the original."""
     alone = [row for row in rows if row.name == "alone"]
     inside = [row for row in rows if row.name != "alone"]
     declared = alone[0]
@@ -67,7 +68,8 @@ def conclude(rows: tuple[AppliedRow, ...]) -> AppliedTiming:
     return AppliedTiming(
         rows=rows,
         min_elements=max((size + 1 for size in losing if size < declared.elements), default=0),
-        compiled_parent="original" if any(row.loses for row in inside) else "kernel",
+        # Where it was not looked at, the original stays in doubt.
+        compiled_parent="kernel" if inside and not any(row.loses for row in inside) else "original",
         worth=all(row.equal for row in rows)
         and measurably_faster(declared.speedup, declared.speedup_ci)
         and not any(size >= declared.elements for size in losing),

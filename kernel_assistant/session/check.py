@@ -21,16 +21,36 @@ from kernel_assistant.source.build import build_task, import_location
 from kernel_assistant.source.interpreter import find_interpreter
 from kernel_assistant.store import AppliedCheck, JobKind, JobOptions
 
+# Folder by folder from sys.path on: importing the packages above, as importlib.util.find_spec does, takes seconds. It
+# decides where that finds nothing, for what is imported in a way of its own.
 _FIND_MODULE = """
 import importlib.util, sys
-try:
-    spec = importlib.util.find_spec(sys.argv[1])
-except ImportError:
-    spec = None
+from importlib.machinery import PathFinder
+parts, path, spec = sys.argv[1].split("."), None, None
+for count in range(1, len(parts) + 1):
+    spec = PathFinder.find_spec(".".join(parts[:count]), path)
+    path = spec.submodule_search_locations if spec else None
+    if spec is None or (path is None and count < len(parts)):
+        spec = None
+        break
+if spec is None:
+    try:
+        spec = importlib.util.find_spec(sys.argv[1])
+    except ImportError:
+        pass
 print()
 print(spec.origin if spec and spec.origin else "")
 """
 FIND_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What of a check is optional, as `AppliedCheck` has it."""
+
+    timing: bool = True
+    kernels: bool = False
+    build_missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,9 +61,7 @@ class Prepared:
     options: JobOptions
 
 
-def prepare_applied(
-    applied: AppliedClass, settings: Settings, *, timing: bool, build_missing: bool
-) -> Prepared | ClassCheck:
+def prepare_applied(applied: AppliedClass, settings: Settings, wish: Wish) -> Prepared | ClassCheck:
     """The job for one class, or its verdict where none is needed because the file is not what was verified.
 
     Raises UsageError for a file or inputs that are not there, MissingError for a device or an interpreter.
@@ -62,7 +80,13 @@ def prepare_applied(
         )
     bare = reference_text(applied, text)
     served = text if applied.source is not None else _replaced(applied, text)
-    wanted = AppliedCheck(folder=str(applied.folder), text=served, timing=timing, build_missing=build_missing)
+    wanted = AppliedCheck(
+        folder=str(applied.folder),
+        text=served,
+        timing=wish.timing,
+        kernels=wish.kernels,
+        build_missing=wish.build_missing,
+    )
     chosen = options(settings, python, kind=JobKind.check)
     return Prepared(_task(applied, source, bare, target), msgspec.structs.replace(chosen, applied=wanted))
 

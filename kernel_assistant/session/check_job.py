@@ -13,18 +13,19 @@ import msgspec
 from kernel_assistant.apply import AppliedClass, find_applied
 from kernel_assistant.apply.missing import add_binary
 from kernel_assistant.apply.package import MANIFEST
+from kernel_assistant.environment.ceilings import known_ceilings
 from kernel_assistant.environment.compile import Binary, CompileFailure
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.errors import InternalError, StoreError, UsageError, WorkerError, boundary
 from kernel_assistant.events import AnyEvent, CandidateEvaluated, Progress
 from kernel_assistant.records import Evaluation, JobOutcome, KernelTask, OptimizeResult, StopReason, Timing
 from kernel_assistant.records.codec import from_builtins, to_builtins
-from kernel_assistant.session.applied import in_a_plain_worker
 from kernel_assistant.session.applied_timing import AppliedRow
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.check_report import CheckStatus, ClassCheck, Recorded, write_check
 from kernel_assistant.session.jobs import JobServices
 from kernel_assistant.session.outcome import best_of
+from kernel_assistant.session.plain import PlainProcess, plain_process
 from kernel_assistant.store import AppliedCheck, JobOptions
 from kernel_assistant.targets.base import DeviceFacts
 
@@ -44,10 +45,16 @@ def check_applied(
     started = time.monotonic()
     if options.applied is None:
         raise InternalError("a job to check an applied class came without one")
-    applied = applied_at(Path(options.applied.folder))
+    wanted = options.applied
+    applied = applied_at(Path(wanted.folder))
     with (
+        services.workers.lend_plain(options.python, device, wanted.folder) as other,
+        plain_process(other, _params(task, wanted, applied, device), cancel) as plain,
         services.workers.lend(options.python, device) as worker,
-        open_environment(
+    ):
+        if known_ceilings(device, services.settings.cache_dir) is not None:
+            plain.begin()  # else the device's bandwidths are measured first, and nothing else may work meanwhile
+        with open_environment(
             task,
             device=device,
             worker=worker,
@@ -55,34 +62,51 @@ def check_applied(
             cache_dir=services.settings.cache_dir,
             cancel=cancel,
             emit=emit,
-        ) as environment,
-    ):
-        found = _Check(applied, task, options.applied, environment, emit)
-        report = msgspec.structs.replace(found.run(), seconds=time.monotonic() - started)
-        folder = services.folder / "result"
-        artifacts = write_result(
-            folder,
-            task=task,
-            graph=environment.graph,
-            device=environment.device,
-            facts=environment.facts,
-            trajectory=None,
-            candidate=None,
-            evaluation=found.evaluation,
-            binaries={},
-        )
-        path = write_check(folder, report)
-        return OptimizeResult(
-            task=task.name,
-            target=task.target,
-            device=environment.device.name,
-            outcome=JobOutcome.no_measurable_gain if report.gate_met else JobOutcome.no_candidate,
-            best=best_of(found.evaluation, "check", ()),
-            evaluations=1,
-            seconds=time.monotonic() - started,
-            stop_reason=StopReason.finished.value,
-            artifacts={"job": services.job, **artifacts, "check.json": path},
-        )
+        ) as environment:
+            plain.begin()
+            found = _Check(applied, task, wanted, environment, plain, emit)
+            return _result(found, task, environment, services, started)
+
+
+def _result(
+    found: _Check, task: KernelTask, environment: Environment, services: JobServices, started: float
+) -> OptimizeResult:
+    """Look at the class and write down what there was."""
+    report = msgspec.structs.replace(found.run(), seconds=time.monotonic() - started)
+    folder = services.folder / "result"
+    artifacts = write_result(
+        folder,
+        task=task,
+        graph=environment.graph,
+        device=environment.device,
+        facts=environment.facts,
+        trajectory=None,
+        candidate=None,
+        evaluation=found.evaluation,
+        binaries={},
+    )
+    path = write_check(folder, report)
+    return OptimizeResult(
+        task=task.name,
+        target=task.target,
+        device=environment.device.name,
+        outcome=JobOutcome.no_measurable_gain if report.gate_met else JobOutcome.no_candidate,
+        best=best_of(found.evaluation, "check", ()),
+        evaluations=1,
+        seconds=time.monotonic() - started,
+        stop_reason=StopReason.finished.value,
+        artifacts={"job": services.job, **artifacts, "check.json": path},
+    )
+
+
+def _params(task: KernelTask, wanted: AppliedCheck, applied: AppliedClass, device: DeviceFacts) -> dict[str, Any]:
+    return {
+        "task": to_builtins(task),
+        "applied": wanted.text,
+        "package": str(applied.package),
+        "device": device.index,
+        "cache_bytes": device.cache_bytes,
+    }
 
 
 def applied_at(folder: Path) -> AppliedClass:
@@ -133,10 +157,11 @@ class _Check:
         task: KernelTask,
         wanted: AppliedCheck,
         environment: Environment,
+        plain: PlainProcess,
         emit: Callable[[AnyEvent], None],
     ) -> None:
         self._applied, self._task, self._wanted = applied, task, wanted
-        self._environment, self._emit = environment, emit
+        self._environment, self._plain, self._emit = environment, plain, emit
         self._found: dict[str, Any] = {"device": environment.device.name}
         self.evaluation: Evaluation | None = None
 
@@ -159,12 +184,12 @@ class _Check:
         rebuilt = self._build()
         name = self._pick(rebuilt)
         loaded = Binary(name, self._read(name))
-        self._judge(loaded, "the binary that is loaded here", profile=self._wanted.timing)
+        if self._wanted.kernels:
+            self._plain.wait()
+        self._judge(loaded, "the binary that is loaded here", profile=self._wanted.kernels)
         if rebuilt.content != loaded.content:
             self._judge(rebuilt, "built anew", profile=False)
         self._inspect()
-        if self._wanted.timing:
-            self._time()
 
     def _build(self) -> Binary:
         self._emit(Progress(phase="compile", message=f"building the sources of {self._applied.class_name}"))
@@ -233,22 +258,12 @@ class _Check:
             self.evaluation = found
             self._found["timing"] = found.timing
 
-    def _params(self) -> dict[str, Any]:
-        return {
-            "task": to_builtins(self._task),
-            "applied": self._wanted.text,
-            "package": str(self._applied.package),
-            "device": self._environment.device.index,
-            "cache_bytes": self._environment.device.cache_bytes,
-            "compiled": False,
-            "held_out": False,
-        }
-
     def _inspect(self) -> None:
-        """One call through the loader and the guard, as the user's process makes it."""
-        self._emit(Progress(phase="apply", message="calling the file with its kernels"))
+        """One call through the loader and the guard, as the user's process makes it; times if they are wanted."""
+        timed = ", timing it against the file without" if self._wanted.timing else ""
+        self._emit(Progress(phase="apply", message=f"calling the file with its kernels{timed}"))
         try:
-            seen = in_a_plain_worker(self._environment, "inspect_applied", self._params())
+            seen = self._plain.check(timing=self._wanted.timing)
         except WorkerError as error:
             raise _Failed(
                 CheckStatus.wrong, f"the file with its kernels cannot be run: {error.cause}", "undo the kernels"
@@ -259,11 +274,8 @@ class _Check:
             said = [*seen["warnings"], *seen["fallbacks"]]
             reason = said[0] if said else "no reason was given"
             raise _Failed(CheckStatus.stale, f"the original runs for the declared call: {reason}", "optimize it again")
-
-    def _time(self) -> None:
-        self._emit(Progress(phase="apply", message="timing the file with its kernels against the file without"))
-        answer = in_a_plain_worker(self._environment, "time_applied", self._params())
-        self._found["applied"] = from_builtins(answer["rows"][0], AppliedRow)
+        if seen["row"] is not None:
+            self._found["applied"] = from_builtins(seen["row"], AppliedRow)
 
     def _praise(self) -> str:
         row: AppliedRow | None = self._found.get("applied")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.targets.base import DeviceFacts
 
@@ -22,10 +23,12 @@ class _Idle:
     worker: Worker
     python: str
     since: float
+    loaded: frozenset[str] = frozenset()
 
 
 class WorkerPool:
-    """Lends a worker for a device and an interpreter. At most one is kept per device: a GPU's memory belongs to others.
+    """Lends a worker for a device and an interpreter. At most one of a kind is kept per device: a GPU's memory belongs
+    to others.
 
     Each device is used by one job at a time, so no two jobs want the same worker.
     """
@@ -42,11 +45,25 @@ class WorkerPool:
     def lend(self, python: str, device: DeviceFacts) -> Iterator[Worker]:
         """A worker for the block, kept warm behind it if it is alive. Raises MissingError if it cannot be started."""
         lane = f"{device.target}:{device.index}"
-        worker = self._take(lane, python) or self._start(python)
+        held = self._take(lane, python, "")
+        worker = held.worker if held else self._start(python, MEASURING)
         try:
             yield worker
         finally:
-            self._keep(lane, python, worker)
+            self._keep(lane, _Idle(worker, python, time.monotonic()))
+
+    @contextmanager
+    def lend_plain(self, python: str, device: DeviceFacts, kernels: str) -> Iterator[Worker]:
+        """The same with the user's ordinary allocator, for what loads generated code as his program does: a process
+        that has not had the folder `kernels` yet, since a path that was loaded once is not read again."""
+        lane = f"plain {device.target}:{device.index}"
+        held = self._take(lane, python, kernels)
+        worker = held.worker if held else self._start(python, {})
+        try:
+            yield worker
+        finally:
+            loaded = held.loaded if held else frozenset()
+            self._keep(lane, _Idle(worker, python, time.monotonic(), loaded | {kernels}))
 
     def close(self) -> None:
         """End those that are idle; one that is lent ends when it comes back."""
@@ -57,28 +74,28 @@ class WorkerPool:
         for item in idle:
             item.worker.kill()
 
-    def _take(self, lane: str, python: str) -> Worker | None:
+    def _take(self, lane: str, python: str, kernels: str) -> _Idle | None:
         with self._lock:
             item = self._idle.pop(lane, None)
         if item is None:
             return None
-        if item.python == python and item.worker.alive:
-            return item.worker
+        if item.python == python and item.worker.alive and kernels not in item.loaded:
+            return item
         item.worker.kill()
         return None
 
-    def _start(self, python: str) -> Worker:
+    def _start(self, python: str, measuring: dict[str, str]) -> Worker:
         if self._log.exists() and self._log.stat().st_size > _MAX_LOG:
             self._log.replace(self._log.with_suffix(".log.old"))
         # Devices are numbered as the driver numbers them, which is how they were chosen.
-        return Worker(python, log=self._log, env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        return Worker(python, log=self._log, env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, measuring=measuring)
 
-    def _keep(self, lane: str, python: str, worker: Worker) -> None:
-        if self._closed.is_set() or not worker.alive:
-            worker.kill()
+    def _keep(self, lane: str, item: _Idle) -> None:
+        if self._closed.is_set() or not item.worker.alive:
+            item.worker.kill()
             return
         with self._lock:
-            self._idle[lane] = _Idle(worker, python, time.monotonic())
+            self._idle[lane] = item
 
     def _expire(self) -> None:
         while not self._closed.wait(min(1.0, self._idle_seconds / 4)):

@@ -44,12 +44,14 @@ class Freeform(Record, frozen=True, kw_only=True):
 class AppliedCheck(Record, frozen=True, kw_only=True):
     """A class with kernels in its file. `folder` holds them, `text` is the file as it is, kernels and all.
 
-    Without `timing` only values are checked; `build_missing` adds a binary for the architecture that is here.
+    Without `timing` only values are checked, with `kernels` the kernels alone are timed against torch.compile as well;
+    `build_missing` adds a binary for the architecture that is here.
     """
 
     folder: str
     text: str
     timing: bool = True
+    kernels: bool = False
     build_missing: bool = False
 
 

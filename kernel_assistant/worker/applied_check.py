@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from .applied.binaries import Binaries, NoBinary
-from .applied_forms import with_kernels
-from .applied_timing import same_values
+from .applied_forms import for_a_while
+from .applied_timing import row_alone, same_values
 from .open_task import open_task
 
 
@@ -28,28 +28,37 @@ def pick_binary(params: dict[str, Any]) -> dict[str, Any]:
         return {"problem": str(error)}
 
 
-def inspect_applied(params: dict[str, Any]) -> dict[str, Any]:
-    """One declared call of the class with its kernels and one without.
+class Applied:
+    """One applied class. `task` is the original, `applied` the text with the kernels, `package` the folder of the
+    loader. It is opened without kernels, which are loaded when they have been verified."""
 
-    `task` is the original, `applied` the text with the kernels, `package` the folder of the loader. The answer has
-    `equal`, `kernel` (calls that the kernels served), `fallbacks` (reason → calls) and `warnings`.
-    """
-    task = params["task"]
-    device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"
-    opened = open_task(task, device)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        applied = with_kernels(opened, params, device)
-        args, kwargs = opened.inputs(0, task["seed"], "declared", None)
-        with torch.no_grad():
-            equal = same_values(opened, opened.model, applied, (args, kwargs))
-    counted = counters(params["package"]).get(task["class_name"], {})
-    return {
-        "equal": equal,
-        "kernel": counted.get("kernel", 0),
-        "fallbacks": counted.get("fallbacks", {}),
-        "warnings": [str(one.message) for one in said if issubclass(one.category, RuntimeWarning)],
-    }
+    def __init__(self, params: dict[str, Any]) -> None:
+        self._params, task = params, params["task"]
+        self._device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"
+        self._opened = open_task(task, self._device)
+
+    def check(self, timing: bool) -> dict[str, Any]:
+        """One declared call with kernels and one without, and times of both if `timing`.
+
+        The answer has `equal`, `kernel` (calls that the kernels served), `fallbacks` (reason → calls), `warnings`, and
+        `row` (as `time_applied` gives it, None without). Afterwards the class is as it was.
+        """
+        opened, task = self._opened, self._params["task"]
+        with warnings.catch_warnings(record=True) as said, for_a_while(opened, self._params, self._device) as applied:
+            warnings.simplefilter("always")
+            args, kwargs = opened.inputs(0, task["seed"], "declared", None)
+            with torch.no_grad():
+                equal = same_values(opened, opened.model, applied, (args, kwargs))
+            counted = counters(self._params["package"]).get(task["class_name"], {})
+            wanted = timing and equal and counted.get("kernel", 0) > 0
+            row = row_alone(opened, applied, self._params["cache_bytes"]) if wanted else None
+        return {
+            "equal": equal,
+            "kernel": counted.get("kernel", 0),
+            "fallbacks": counted.get("fallbacks", {}),
+            "warnings": [str(one.message) for one in said if issubclass(one.category, RuntimeWarning)],
+            "row": row,
+        }
 
 
 def counters(package: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class Worker:
         self._task: Any = None
         self._judge: Any = None
         self._free: Any = None
+        self._applied: Any = None
 
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Versions. Raises TaskError torch_missing or torch_too_old."""
@@ -105,11 +106,17 @@ class Worker:
 
         return pick_binary(params)
 
-    def inspect_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """One call of an applied class: whether the kernels ran, and whether the values are the original's."""
-        from .applied_check import inspect_applied
+    def open_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Open the original of an applied class. Closes what was open; loads no generated code."""
+        from .applied_check import Applied
 
-        return inspect_applied(params)
+        self.close_task({}, ())
+        self._applied = Applied(params)
+        return {}
+
+    def check_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """One call of the class with its kernels: whether they ran, whether the values are the original's, times."""
+        return dict(self._applied.check(params["timing"]))
 
     def free_wins(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """The changes without a kernel that apply to the open task."""
@@ -135,7 +142,7 @@ class Worker:
             self._free.close()
         if self._judge is not None:
             self._judge.close()
-        self._task = self._judge = self._free = None
+        self._task = self._judge = self._free = self._applied = None
         dynamo = sys.modules.get("torch._dynamo")
         if dynamo is not None:
             # Compiled graphs hold the task's tensors, and count against the recompile limit of the next task's.
@@ -166,7 +173,8 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
             "profile",
             "time_applied",
             "pick_binary",
-            "inspect_applied",
+            "open_applied",
+            "check_applied",
             "free_wins",
             "free_win",
             "calibrate",

@@ -62,7 +62,7 @@ def test_three_architectures_are_shipped_and_the_one_here_holds(command, cuda_pr
     provenance = json.loads((kernels / "provenance.json").read_text())
     shipped = {path.name.split(".")[1] for path in kernels.glob("kernels.*.cubin")}
     assert shipped == {*SHIPPED, provenance["verified_on"]} and provenance["left_out"] == {}
-    arguments = ("check", "--json", "--fail-under", "0.0001", "--python", sys.executable)
+    arguments = ("check", "--json", "--fail-under", "0.0001", "--kernels", "--python", sys.executable)
     done = command(*arguments, cwd=cuda_project)
     (found,) = decode(done.stdout, CheckReport).classes
     assert found.status is CheckStatus.ok and found.target == "cuda", found.message

@@ -30,6 +30,18 @@ def test_a_worker_is_kept_warm_and_ends_with_the_pool(pool):
     assert not psutil.pid_exists(pid)
 
 
+def test_the_kernels_of_a_folder_are_loaded_once_in_a_process(pool):
+    device = detect("cpu")
+    with pool.lend(sys.executable, device) as judge, pool.lend_plain(sys.executable, device, "a") as first:
+        assert first is not judge
+    with pool.lend_plain(sys.executable, device, "b") as again:
+        assert again is first
+    with pool.lend_plain(sys.executable, device, "a") as fresh:
+        assert fresh is not first and fresh.alive and not first.alive
+    with pool.lend(sys.executable, device) as kept:
+        assert kept is judge
+
+
 def test_a_dead_worker_is_not_lent_again(pool):
     device = detect("cpu")
     with pool.lend(sys.executable, device) as worker:
