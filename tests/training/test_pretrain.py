@@ -14,7 +14,7 @@ from kernel_assistant.errors import InternalError
 from kernel_assistant_training import pretrain
 from kernel_assistant_training.architecture import SMALL
 from kernel_assistant_training.export import export
-from kernel_assistant_training.held_out import greedy
+from kernel_assistant_training.greedy import greedy
 from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
 from kernel_assistant_training.pretrain import Options, Progress, batch_of, learning_rate, train, weighted_losses
 from kernel_assistant_training.stream import Stream, StreamOptions

@@ -15,7 +15,7 @@ from kernel_assistant.records.transcript import Message
 from kernel_assistant_training import sft
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.folder import load_folder, save_folder
-from kernel_assistant_training.held_out import greedy
+from kernel_assistant_training.greedy import greedy
 from kernel_assistant_training.tokenizer import load, vocabulary_size
 
 PROMPT = [

@@ -1,4 +1,4 @@
-"""What ships: `python -m kernel_assistant_training.export FOLDER FILE` writes a folder as 8-bit GGUF and checks it.
+"""What ships: `python -m kernel_assistant_training export FOLDER FILE` writes a folder as 8-bit GGUF and checks it.
 
 The check: read back, the weights differ by no more than 8 bits do, and the text is cut in the same way.
 """
@@ -57,13 +57,9 @@ def _same_tokens(folder: Path, back: Path) -> None:
 
 
 def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training.export", description=__doc__)
+    parser = argparse.ArgumentParser(prog="kernel_assistant_training export", description=__doc__)
     parser.add_argument("folder", type=Path, help="what pretrain or sft wrote")
     parser.add_argument("file", type=Path, help="kernel_assistant/serving/models/kernel-assistant.gguf ships")
     options = parser.parse_args(words)
     options.file.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.write(json.dumps(export(options.folder, options.file)) + "\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

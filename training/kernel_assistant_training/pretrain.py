@@ -1,4 +1,4 @@
-"""Stage 0: `python -m kernel_assistant_training.pretrain --out FOLDER --seconds 480`.
+"""Stage 0: `python -m kernel_assistant_training pretrain --out FOLDER --seconds 480`.
 
 Trains on un-run pairs until the time is over. Leaves in FOLDER: `model/` (and `middle/`, from half of the time on),
 `metrics.jsonl`, `checkpoint.pt` (for `--resume`), `answers.jsonl` (greedy answers to held-out tasks).
@@ -23,7 +23,8 @@ from torch import Tensor
 
 from kernel_assistant_training.architecture import SHIPPED, SMALL, Llama, Mask, block_mask, dense_mask
 from kernel_assistant_training.folder import save_folder
-from kernel_assistant_training.held_out import HeldOutMaker, judge_greedy
+from kernel_assistant_training.greedy import judge_greedy
+from kernel_assistant_training.held_out import HeldOutMaker
 from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 from kernel_assistant_training.stream import Stream, StreamOptions
@@ -270,7 +271,7 @@ def _say(log: Any, document: dict[str, Any]) -> None:
 
 
 def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training.pretrain", description=__doc__)
+    parser = argparse.ArgumentParser(prog="kernel_assistant_training pretrain", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shape", choices=SHAPES, default=Options.shape)
     parser.add_argument("--attention", choices=("flex", "dense"), default=Options.attention)
@@ -280,7 +281,3 @@ def main(words: list[str]) -> None:
     for name in ("seconds", "rate", "decay", "prompt_weight"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(Options, name))
     train(Options(**vars(parser.parse_args(words))))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

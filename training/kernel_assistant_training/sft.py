@@ -1,4 +1,4 @@
-"""Stage 1: `python -m kernel_assistant_training.sft --base FOLDER --episodes FILE --out FOLDER`.
+"""Stage 1: `python -m kernel_assistant_training sft --base FOLDER --episodes FILE --out FOLDER`.
 
 TRL's `SFTTrainer` on real episodes, with a share of un-run pairs so that first answers do not get worse. The trainer
 is given tokens and labels: its own `assistant_only_loss` takes every turn of the assistant or none, and turns with an
@@ -130,7 +130,7 @@ def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str,
 
 
 def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training.sft", description=__doc__)
+    parser = argparse.ArgumentParser(prog="kernel_assistant_training sft", description=__doc__)
     parser.add_argument("--base", type=Path, required=True, help="the folder that pretrain wrote")
     parser.add_argument("--episodes", type=Path, nargs="+", required=True, help="JSON lines with messages")
     parser.add_argument("--out", type=Path, required=True, help="folder for the model")
@@ -143,7 +143,3 @@ def main(words: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     figures = train(parser.parse_args(words), tuple(pairs_of(target) for target in TARGETS))
     sys.stdout.write(json.dumps(figures) + "\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

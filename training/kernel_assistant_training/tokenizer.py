@@ -1,4 +1,4 @@
-"""The vocabulary: `python -m kernel_assistant_training.tokenizer FOLDER` trains it on the project's own corpus.
+"""The vocabulary: `python -m kernel_assistant_training tokenizer FOLDER` trains it on the project's own corpus.
 
 Byte-level BPE, digits apart, then GPT-2's splitting: what llama.cpp knows as `starcoder`.
 """
@@ -109,7 +109,7 @@ def id_of(tokenizer: Tokenizer, token: str) -> int:
 
 
 def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training.tokenizer", description=__doc__)
+    parser = argparse.ArgumentParser(prog="kernel_assistant_training tokenizer", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write; the committed one is beside this file")
     parser.add_argument("--pairs", type=int, default=PAIRS_EACH, help="conversations of each target")
     options = parser.parse_args(words)
@@ -117,7 +117,3 @@ def main(words: list[str]) -> None:
     tokenizer = train(corpus(sources, options.pairs))
     save(tokenizer, options.folder)
     sys.stdout.write(f"{tokenizer.get_vocab_size()} tokens\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,0 +1,30 @@
+"""`python -m kernel_assistant_training tokenizer|pretrain|sft|export`.
+
+Processes that these start do not load this file again, and so not torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from kernel_assistant.errors import EXIT_OK, EXIT_USAGE, KernelAssistantError
+
+_COMMANDS = ("tokenizer", "pretrain", "sft", "export")
+
+
+def main(words: list[str]) -> int:
+    """The exit code."""
+    if not words or words[0] not in _COMMANDS:
+        sys.stderr.write(f"python -m kernel_assistant_training {'|'.join(_COMMANDS)} --help\n")
+        return EXIT_USAGE
+    try:
+        import_module(f"kernel_assistant_training.{words[0]}").main(words[1:])
+    except KernelAssistantError as error:
+        sys.stderr.write(f"{error.cause}\n{error.next_step}\n")
+        return error.exit_code
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
