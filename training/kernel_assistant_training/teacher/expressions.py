@@ -12,36 +12,51 @@ from kernel_assistant.generator.sizes import Poly
 from kernel_assistant_training.teacher.lowering import Lowered
 from kernel_assistant_training.teacher.sizes import NoForm
 
-#: How tightly text binds: sums, products, names and calls.
-SUM, PRODUCT, ATOM = 1, 2, 3
+#: How tightly text binds: choices, comparisons, sums, products, names and calls.
+CHOICE, COMPARISON, SUM, PRODUCT, ATOM = range(5)
 #: Normal numbers of float.
 _SMALLEST, _LARGEST = 1.2e-38, 3.4e38
 _SLOT = re.compile(r"\{(\d)\}")
+#: How tightly an argument has to bind for what stands in front of it and behind it.
+_IN_FRONT = {**dict.fromkeys("*/%~!&|^)", ATOM), "+": PRODUCT, **dict.fromkeys("<>=", SUM), **dict.fromkeys("?:", COMPARISON)}
+_BEHIND = {**dict.fromkeys("*/%", PRODUCT), **dict.fromkeys("+-<>=!", SUM), **dict.fromkeys("?:", COMPARISON)}
+_BEHIND |= dict.fromkeys("&|^", ATOM)
 
 
 @lru_cache(maxsize=1024)
-def _shape(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """How tightly a template binds, and for every slot its argument and how tightly that has to bind."""
+def _shape(text: str) -> tuple[str, int, tuple[tuple[int, int], ...]]:
+    """A template without brackets around it, how tightly it binds, and for every slot its argument and how tightly that
+    has to bind."""
+    bare = text[1:-1] if _enclosed(text) else text
     slots = []
-    for found in _SLOT.finditer(text):
-        before, after = text[: found.start()].rstrip(), text[found.end() :].lstrip()
-        need = {"*": ATOM, "/": ATOM, "%": ATOM, "~": ATOM, "!": ATOM, "-": ATOM, "+": PRODUCT}.get(before[-1:], 0)
-        if before[-1:] == "-" and len(before) > 1 and before[:-1].rstrip()[-1:] not in "(,?:=<>|&+-*/":
-            need = PRODUCT
-        if before[-1:] == ")":
-            need = ATOM
-        need = max(need, {"*": PRODUCT, "/": PRODUCT, "%": PRODUCT, "+": SUM, "-": SUM}.get(after[:1], 0))
-        slots.append((int(found[1]), need))
-    return _binding(text), tuple(slots)
+    for found in _SLOT.finditer(bare):
+        before, after = bare[: found.start()].rstrip(), bare[found.end() :].lstrip()
+        need = _IN_FRONT.get(before[-1:], CHOICE)
+        if before[-1:] == "-":
+            sign = before[:-1].rstrip()[-1:] in ("", *"(,?:=<>|&+-*/")
+            need = ATOM if sign else PRODUCT
+        slots.append((int(found[1]), max(need, _BEHIND.get(after[:1], CHOICE))))
+    return bare, _binding(bare), tuple(slots)
+
+
+def _enclosed(text: str) -> bool:
+    """Whether the first bracket closes at the end."""
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return text[:1] == "(" and place == len(text) - 1
+    return False
 
 
 def _binding(text: str) -> int:
     depth, binds = 0, ATOM
     for place, character in enumerate(text):
         depth += (character == "(") - (character == ")")
-        if depth == 0 and character in "+-*/%~!?<>=&|":
+        if depth == 0 and character in "+-*/%~!?<>=&|^":
             binary = text[place - 1 : place] == " "
-            binds = min(binds, 0 if character in "?<>=&|" else SUM if binary and character in "+-" else PRODUCT)
+            here = SUM if binary and character in "+-" else PRODUCT
+            binds = min(binds, CHOICE if character == "?" else COMPARISON if character in "<>=&|^" else here)
     return binds
 
 
@@ -51,7 +66,7 @@ class Writer:
     def __init__(self, lowered: Lowered) -> None:
         self._sizes, self._constants = lowered.sizes, lowered.constants
 
-    def text(self, expr: Expr, names: dict[int, str], need: int = 0) -> str:
+    def text(self, expr: Expr, names: dict[int, str], need: int = CHOICE) -> str:
         name = names.get(id(expr))
         if name is not None:
             return name
@@ -62,18 +77,18 @@ class Writer:
         template = expr.text
         if template == "{0}":
             return self.text(expr.args[0], names, need)
-        binds, slots = _shape(template)
+        template, binds, slots = _shape(template)
         texts = iter([self.text(expr.args[place], names, wanted) for place, wanted in slots])
         found = _SLOT.sub(lambda _: next(texts), template)
         return f"({found})" if binds < need else found
 
-    def constant(self, expr: Const, need: int = 0) -> str:
+    def constant(self, expr: Const, need: int = CHOICE) -> str:
         value = expr.value
         if isinstance(value, float) and value in self._constants:
             return self._constants[value]
         if isinstance(value, Poly) or (isinstance(value, int) and not isinstance(value, bool) and value > 16):
             text = self._sizes.code(value)
-            if need == 0 or expr.ctype == "int64_t":
+            if need == CHOICE or expr.ctype == "int64_t":
                 return text if expr.ctype == "int64_t" else f"({expr.ctype}){self._sizes.factor(value)}"
             return f"({text})" if " " in text and not text.startswith("(") else text
         if isinstance(value, float) and expr.ctype in ("float", "") and _SMALLEST < abs(value) < _LARGEST:
@@ -118,7 +133,7 @@ class Writer:
             uses[id(expr)] -= 1
             self._count(expr.args[0], names, uses, order)
             return
-        for place, _ in _shape(expr.text)[1]:
+        for place, _ in _shape(expr.text)[2]:
             self._count(expr.args[place], names, uses, order)
         order.append(expr)
 

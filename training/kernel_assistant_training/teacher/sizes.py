@@ -39,6 +39,7 @@ class Sizes:
 
     def alias(self, size: Size, name: str) -> str:
         """From now on `name` stands for the size in code, if it is more than a name itself; the line that says so."""
+        self._aliases.pop(size, None)
         text = self.code(size)
         if text.isalnum():
             return ""

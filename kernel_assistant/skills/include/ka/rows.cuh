@@ -183,7 +183,7 @@ KA_FN C fold_row(int n, F f, const IN&... in) {
     (bring<V>(x[at++], in, e, count), ...);
 #pragma unroll
     for (int k = 0; k < V; ++k)
-      if (k < count) total[k] = OP::join(total[k], call(f, x, k, std::make_index_sequence<sizeof...(IN)>()));
+      if (k < count) total[k] = OP::join(total[k], (C)call(f, x, k, std::make_index_sequence<sizeof...(IN)>()));
   });
 #pragma unroll
   for (int k = 1; k < V; ++k) total[0] = OP::join(total[0], total[k]);
