@@ -1,7 +1,9 @@
 """Convolutions with channels last, which is how cuDNN's engines for tensor cores read memory.
 
 Given channels first, cuDNN changes the order before and after by kernels of its own; here our kernels do, together with
-the elementwise work that stands there anyway. Measured on an H200: 1.3 to 3 times faster inside cuDNN.
+the elementwise work that stands there anyway. Measured on an H200: 1.3 to 3 times faster inside cuDNN. What follows a
+convolution stays in that order as far as it can (`channels_last_readers.py`); what must lie with channels first is
+turned at the end.
 """
 
 from __future__ import annotations
@@ -10,12 +12,10 @@ from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
+from kernel_assistant.generator.channels_last_readers import follows, is_pool, norm_in_two, reads_any_order
 from kernel_assistant.generator.convolutions import CONVOLUTIONS, TURNED
 from kernel_assistant.generator.cost import elements
-from kernel_assistant.generator.flow import COPY, FREE, operator
-from kernel_assistant.generator.lower import LOWERINGS
-from kernel_assistant.generator.products import PRODUCTS
-from kernel_assistant.generator.reductions import REDUCTIONS
+from kernel_assistant.generator.flow import COPY, operator
 from kernel_assistant.generator.residual import renamed
 from kernel_assistant.generator.sizes import parse_size, product, size_text
 from kernel_assistant.records import Node, OpGraph, TensorSpec
@@ -27,14 +27,16 @@ COPY_BACK = f"{COPY}.back"
 LEAST_ELEMENTS = 1 << 20
 #: With fewer channels a vector of them does not fill an access.
 LEAST_CHANNELS = 4
-#: A reduction to so much less may read across: what it writes is small.
-SMALLER = 8
 
 
-def channels_last(graph: OpGraph, able: AbstractSet[str]) -> OpGraph:
-    """The graph with those of the convolutions in `able` for which it pays, and what is elementwise between them, in
-    that order."""
-    chosen = {node.name for node in graph.nodes if node.name in able and _pays(node, graph)}
+def channels_last(graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str] = frozenset()) -> OpGraph:
+    """The graph with those of the convolutions in `able` for which it pays, and what can stay so behind them, in that
+    order. A convolution of what is given with channels last is done so in any case, if it is not in `stay`."""
+    chosen = {
+        node.name
+        for node in graph.nodes
+        if node.name not in stay and ((node.name in able and _pays(node, graph)) or _is_given(node, graph))
+    }
     return _Rewrite(graph, chosen).run() if chosen else graph
 
 
@@ -44,6 +46,10 @@ def in_channels_last(spec: TensorSpec) -> TensorSpec:
     order = [0, *range(2, len(sizes)), 1]
     steps = {place: size_text(product([sizes[other] for other in order[at + 1 :]])) for at, place in enumerate(order)}
     return TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=tuple(steps[place] for place in range(len(sizes))))
+
+
+def is_channels_last(spec: TensorSpec) -> bool:
+    return len(spec.shape) in (4, 5) and spec.strides is not None and spec == in_channels_last(spec)
 
 
 def _pays(node: Node, graph: OpGraph) -> bool:
@@ -63,12 +69,27 @@ def _pays(node: Node, graph: OpGraph) -> bool:
     )
 
 
+def _is_given(node: Node, graph: OpGraph) -> bool:
+    """Whether a convolution reads a tensor with channels last, but not all of it lies so."""
+    if operator(node) not in CONVOLUTIONS or len(node.spec.shape) not in (4, 5):
+        return False
+    x, w = (_spec(graph, operand) for operand in node.args[:2])
+    if x is None or w is None or not is_channels_last(x) or not (w.strides is None or is_channels_last(w)):
+        return False
+    return node.spec.strides is None or (is_channels_last(node.spec) and not _lies_last(w))
+
+
+def _lies_last(spec: TensorSpec) -> bool:
+    """Whether a dense tensor is in this order, as a filter of one channel or one element is in either."""
+    return is_channels_last(spec) or spec.shape[1] == "1" or all(size == "1" for size in spec.shape[2:])
+
+
 def _spec(graph: OpGraph, operand: object) -> TensorSpec | None:
     return graph.spec(operand[1:]) if isinstance(operand, str) and operand.startswith("%") else None
 
 
 class _Rewrite:
-    """Goes through the nodes in order. `last` are the values that lie with channels last."""
+    """Goes through the nodes in order. `last` are the values that lie with channels last because of it."""
 
     def __init__(self, graph: OpGraph, chosen: set[str]) -> None:
         self.graph, self.chosen = graph, chosen
@@ -85,25 +106,44 @@ class _Rewrite:
 
     def _take(self, node: Node) -> None:
         if node.name in self.chosen:
-            read = {operand: self._copied(operand, COPY) for operand in references(node)[:2]}
-            self._add(replace(renamed(node, read), op=operator(node) + TURNED, spec=in_channels_last(node.spec)))
-            self.last.add(node.name)
-            if node.name in self.graph.outputs:
-                self._as_given(node)
+            self._convolution(node)
             return
-        read = {}
-        for name in references(node):
-            if name in self.last and not self._reads_any_order(node, name):
-                read[name] = self._copied(name, COPY_BACK)
+        if any(name in self.last for name in references(node)[:1]):
+            two = norm_in_two(node, self.specs[references(node)[0]])
+            for first in two[:-1]:
+                self._add(first)
+            node = two[-1]
+        read = {
+            name: self._copied(name, COPY_BACK)
+            for name in references(node)
+            if name in self.last and not reads_any_order(node, self.specs[name], self.graph.dims)
+        }
         changed = renamed(node, read)
-        if not self._is_elementwise(node) or not self._follows(node) or node.name in self.graph.outputs:
+        kept = [name for name in references(changed) if name in self.last]
+        if not any(follows(node, self.specs[name]) for name in kept):
+            self._add(changed)
+            return
+        if node.name in self.graph.outputs and not is_pool(node):
             self._add(changed)
             return
         self.last.add(node.name)
         self._add(replace(changed, spec=in_channels_last(node.spec)))
+        if node.name in self.graph.outputs:
+            self._as_given(node)
+
+    def _convolution(self, node: Node) -> None:
+        given = is_channels_last(self.graph.spec(references(node)[0]))
+        read = {operand: self._copied(operand, COPY) for operand in references(node)[:2]}
+        op = node.op if given else operator(node) + TURNED
+        self._add(replace(renamed(node, read), op=op, spec=in_channels_last(node.spec)))
+        if is_channels_last(node.spec):
+            return
+        self.last.add(node.name)
+        if node.name in self.graph.outputs:
+            self._as_given(node)
 
     def _as_given(self, node: Node) -> None:
-        """A convolution that is a result of the graph: computed under another name, then written as it must lie."""
+        """A result of the graph: computed under another name, then written as it must lie."""
         inner = self.nodes.pop()
         name = f"{node.name}_{COPY}"
         self.last.discard(node.name)
@@ -116,7 +156,7 @@ class _Rewrite:
 
     def _copied(self, name: str, op: str) -> str:
         """A value in the other order; written once."""
-        if op == COPY and name in self.last:
+        if op == COPY and (name in self.last or _lies_last(self.specs[name])):
             return name
         if (name, op) not in self.copies:
             spec = TensorSpec(dtype=self.specs[name].dtype, shape=self.specs[name].shape)
@@ -125,19 +165,3 @@ class _Rewrite:
             self._add(Node(name=new, op=op, args=(f"%{name}",), spec=spec))
             self.copies[name, op] = new
         return self.copies[name, op]
-
-    def _is_elementwise(self, node: Node) -> bool:
-        name = operator(node)
-        return name not in LOWERINGS and name not in FREE and name not in PRODUCTS and name not in CONVOLUTIONS
-
-    def _follows(self, node: Node) -> bool:
-        """Whether an elementwise node gives what a value that it reads has: its sizes, with channels last."""
-        return node.spec.strides is None and any(
-            name in self.last and self.specs[name].shape == node.spec.shape for name in references(node)
-        )
-
-    def _reads_any_order(self, node: Node, name: str) -> bool:
-        if self._is_elementwise(node):
-            return True
-        before, after = elements(self.specs[name], self.graph.dims), elements(node.spec, self.graph.dims)
-        return operator(node) in REDUCTIONS and after * SMALLER <= before

@@ -12,10 +12,11 @@ from kernel_assistant.records import Node, OpGraph, TensorSpec
 Groups = tuple[tuple[str, ...], ...]
 
 
-def with_readable_operands(graph: OpGraph, target: str) -> tuple[OpGraph, Groups]:
-    """The graph with copies before products and convolutions that need them, and the library's groups in it."""
+def with_readable_operands(graph: OpGraph, target: str, stay: frozenset[str] = frozenset()) -> tuple[OpGraph, Groups]:
+    """The graph with copies before products and convolutions that need them, but those in `stay`, and the library's
+    groups in it."""
     groups = library_nodes(graph, target)
-    turned = channels_last(graph, {name for group in groups for name in group})
+    turned = channels_last(graph, {name for group in groups for name in group}, stay) if target == "cuda" else graph
     if turned is not graph:
         graph, groups = turned, library_nodes(turned, target)
     listed = {name for group in groups for name in group}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kernel_assistant.generator.context import Context, broadcast, cast, dim_size, regroup
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Axes, Expr, Value
+from kernel_assistant.generator.positions import Place, axes_index, integer, iota, move, whole
 from kernel_assistant.generator.reduce import axes_of, computed, mean_of, moments, number, op
 from kernel_assistant.generator.sizes import parse_size, product
 from kernel_assistant.records.graph import Operand
@@ -72,6 +73,42 @@ def _group_norm(context: Context) -> Value:
     axes = (*dims[2], *dims[3])
     expr = _normalized(value.expr, axes, context.number(4, "eps", 1e-5))
     return _affine(context, expr, value.dims, context.argument(2, "weight"), context.argument(3, "bias"), 1)
+
+
+def _group_moments(context: Context) -> tuple[Value, ...]:
+    """(input, groups, eps) → mean and 1/deviation of each group, one launch of a norm that is two."""
+    value, groups = computed(context), context.node.args[1]
+    channels, rest = dim_size(value.dims[1]), product([dim_size(axes) for axes in value.dims[2:]])
+    if not isinstance(groups, int) or not isinstance(channels, int):
+        raise Unsupported(f"{context.node.op} with a free number of channels")
+    dims = regroup(value.dims, (dim_size(value.dims[0]), groups, channels // groups, rest))
+    axes = (*dims[2], *dims[3])
+    mean, squares = moments(value.expr, axes)
+    eps = number(squares, context.number(2, "eps", 1e-5))
+    scale = op("ka_rsqrt({0} / {1} + {2})", squares, number(squares, dim_size(axes)), eps)
+    return tuple(context.result(expr, dims[:2]) for expr in (mean, scale))
+
+
+def _by_moments(context: Context) -> Value:
+    """(input, mean, 1/deviation, groups, weight, bias): the other launch."""
+    value, groups = computed(context), context.node.args[3]
+    channels = dim_size(value.dims[1])
+    if not isinstance(groups, int) or not isinstance(channels, int):
+        raise Unsupported(f"{context.node.op} with a free number of channels")
+    sides = []
+    for place in (1, 2):
+        side = context.value(context.node.args[place])
+        broadcast(value.dims[:1], side.dims[:1])
+        expr = cast(side.expr, value.expr.ctype)
+        if groups == channels:
+            broadcast(value.dims[1:2], side.dims[1:])
+        elif side.dims[1]:
+            # The channels stay one loop, so that they can be read as they lie.
+            group = integer("({0} / {1})", iota(axes_index(value.dims[1])), whole(channels // groups))
+            expr = move(expr, side.dims[1], Place(term=group))
+        sides.append(expr)
+    expr = op("({0} - {1}) * {2}", value.expr, *sides)
+    return _affine(context, expr, value.dims, context.argument(4, "weight"), context.argument(5, "bias"), 1)
 
 
 def _instance_norm(context: Context) -> Value:
@@ -147,6 +184,8 @@ NORMALIZATIONS: dict[str, Lowering] = {
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,
+    "ka_group_moments": _group_moments,
+    "ka_by_moments": _by_moments,
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"), _batch_norm),
     "_native_batch_norm_legit_functional": _moving_batch_norm,
 }

@@ -6,10 +6,11 @@ What a cut costs is in `cost.py`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kernel_assistant.generator.channels_last import COPY_BACK
+from kernel_assistant.generator.channels_last import COPY_BACK, is_channels_last
 from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.copies import with_readable_operands
 from kernel_assistant.generator.cost import RATES, part_seconds
@@ -19,6 +20,7 @@ from kernel_assistant.generator.flow import COPY, Flow, operator
 from kernel_assistant.generator.graph_text import read_graph, write_graph
 from kernel_assistant.generator.library import library_nodes
 from kernel_assistant.generator.residual import as_call, nodes_that_stay
+from kernel_assistant.generator.windows_lower import WINDOWS
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
 from kernel_assistant.records.residual import ResidualCall
@@ -57,10 +59,6 @@ class Partition:
     parts: tuple[Part, ...]
     same: dict[str, str]
     outputs: tuple[str, ...]
-
-
-def seconds(found: Partition) -> float:
-    return sum(part.seconds for part in found.parts)
 
 
 def is_one_nest(graph: OpGraph, target: str) -> bool:
@@ -126,18 +124,27 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str]) -> Partition 
             found.append(_cut_expanded(graph, read_graph(list(variant)), target, stay))
         except Unsupported as error:
             reason = reason or str(error)
-    return min(found, key=seconds) if found else reason
+    return min(found, key=lambda item: _sum(item.parts)) if found else reason
+
+
+def _sum(parts: Sequence[Part]) -> float:
+    return sum(part.seconds for part in parts)
 
 
 def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str]) -> Partition:
-    readable, groups = with_readable_operands(graph, target)
+    readable, groups = with_readable_operands(graph, target, stay)
     ours = tuple(group for group in groups if not stay & set(group))
-    flows = [Flow(readable, ours, stay)]
-    early = Flow(readable, ours, stay, early=True) if ours else flows[0]
-    if early.units != flows[0].units:
-        flows.append(early)
-    found = [Partition(tuple(_cheapest(flow, original, target)), flow.same, tuple(flow.wanted)) for flow in flows]
-    return min(found, key=seconds)
+    first = Flow(readable, ours, stay)
+    flow, parts = first, _cheapest(first, original, target)
+    early = Flow(readable, ours, stay, early=True)
+    if early.units != first.units:
+        try:
+            flow, parts = min(
+                (flow, parts), (early, _cheapest(early, original, target)), key=lambda item: _sum(item[1])
+            )
+        except Unsupported:
+            pass  # the order before is one that can be cut
+    return Partition(tuple(parts), flow.same, tuple(flow.wanted))
 
 
 def _cheapest(flow: Flow, original: OpGraph, target: str) -> list[Part]:
@@ -184,6 +191,27 @@ def _reads_back(graph: OpGraph) -> bool:
     return any(name in back for node in graph.nodes for name in references(node))
 
 
+def _pools_across(graph: OpGraph) -> bool:
+    """Whether a pooling reads vectors of channels but the result is not written so."""
+    pools = any(operator(node) in WINDOWS for node in graph.nodes)
+    read = any(is_channels_last(value.spec) for value in graph.inputs)
+    images = [
+        spec for spec in map(graph.spec, graph.outputs) if len(spec.shape) in (4, 5) and set(spec.shape[2:]) != {"1"}
+    ]
+    return pools and read and not all(map(is_channels_last, images))
+
+
+def _norms_groups(graph: OpGraph) -> bool:
+    """Whether one launch would read groups of channels twice, once along the channels and once along the rest."""
+    made = [node for node in graph.nodes if operator(node) == "ka_by_moments"]
+    taken = {node.name for node in graph.nodes if operator(node) == "ka_group_moments"}
+    return any(
+        str(node.args[3]) != node.spec.shape[1]
+        for node in made
+        if any(str(other.args[0])[1:] in taken for other in graph.nodes if f"%{other.name}" == node.args[1])
+    )
+
+
 def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> Part:
     """The units [begin, end) as a part. Raises Unsupported where they are not one."""
     kinds = {unit.kind for unit in flow.units[begin:end]}
@@ -193,6 +221,10 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> P
     graph, inputs, outputs = flow.part(begin, end)
     if _reads_back(graph):
         raise Unsupported("channels go first before anything else reads them")
+    if _pools_across(graph):
+        raise Unsupported("channels go first behind pooling")
+    if _norms_groups(graph):
+        raise Unsupported("moments of groups of channels, and what is made of them")
     nest = checked_nest(graph, target) if kind == "kernel" else None
     call = as_call(original, graph, inputs, outputs) if kind == "residual" else None
     return Part(graph, inputs, outputs, kind, part_seconds(graph, nest, target), call)

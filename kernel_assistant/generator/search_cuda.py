@@ -12,6 +12,8 @@ from kernel_assistant.targets.base import DeviceFacts
 GOOD_VALUES = 16
 #: Rows of this size go to teams of blocks before they go to clusters.
 TEAM_BYTES = 1 << 20
+#: From this many rows on, a few columns are work for a block.
+LONG_COLUMN = 48
 #: Parts of a row that are joined in a launch of their own: large enough that joining costs nothing, small enough that
 #: the last wave of blocks is a small share.
 PART_BYTES = 256 << 10
@@ -143,7 +145,7 @@ def _cols(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     registers = [
         derived(shape, make("cuda", "cols/reg", tx=tx, ty=ty, vec=width))
         for tx, ty, width in (
-            *(turned if shape.turned else ()),
+            *(turned if shape.turned and shape.reduced >= LONG_COLUMN else ()),
             (32, 4, vec),
             (32, 8, vec),
             (64, 4, vec),

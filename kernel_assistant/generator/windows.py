@@ -6,7 +6,21 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.expr import Axis, Const, Expr, Index, Op, Reduce, Scan, Span, Window, ordered, resolve
+from kernel_assistant.generator.expr import (
+    Axis,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Op,
+    Reduce,
+    Scan,
+    Span,
+    Window,
+    ordered,
+    resolve,
+    resolve_index,
+)
 from kernel_assistant.generator.positions import Place, Rewriter, both, iota, move, select, within
 from kernel_assistant.generator.sizes import Size, add
 
@@ -15,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Longest chain that a window is written out as.
 LONGEST = 32
+#: Fewer neighbours than this make no vectors.
+FEWEST_NEIGHBOURS = 8
 JOIN = {"sum": "{0} + {1}", "max": "ka_max({1}, {0})"}
 
 
@@ -43,13 +59,17 @@ def start(span: Span) -> tuple[Index, Size]:
     return ({} if span.out.size == 1 else {span.out: span.stride}), -span.padding
 
 
-def chain(window: Window) -> Expr:
-    """The window as an expression without loops."""
+def positions(window: Window) -> int:
     count = 1
     for span in window.spans:
         count *= span.size
-    if count > LONGEST:
-        raise Unsupported(f"a window of {count} positions inside another reduction")
+    return count
+
+
+def chain(window: Window) -> Expr:
+    """The window as an expression without loops."""
+    if positions(window) > LONGEST:
+        raise Unsupported(f"a window of {positions(window)} positions inside another reduction")
     places = [[_place(span, k) for k in range(span.size)] for span in window.spans]
     found: Expr | None = None
     for chosen in product(*places):
@@ -78,6 +98,7 @@ def settle(program: Program) -> Program:
     reduces = any(isinstance(expr, Reduce | Scan) for expr in program.exprs)
     nested = {id(expr) for outer in windows for expr in ordered([outer.arg]) if isinstance(expr, Window)}
     kept = {id(expr) for expr in windows if not reduces and id(expr) not in nested and _whole(expr)}
+    kept -= {id(expr) for expr in windows if _beside(expr, [output.index for output in program.outputs])}
     rewriter = _Chains(kept)
     for output in program.outputs:
         output.expr = rewriter.walk(output.expr)
@@ -87,6 +108,21 @@ def settle(program: Program) -> Program:
 
 def _whole(window: Window) -> bool:
     return all(len(resolve((axis,))) == 1 for span in window.spans for axis in (span.source, span.out))
+
+
+def _beside(window: Window, outputs: list[Index]) -> bool:
+    """Whether neighbours in memory lie along a dimension that no window moves in (channels last): written out, the
+    window's loads are vectors along it."""
+    moved: set[Axis] = set()
+    for span in window.spans:
+        moved |= set(resolve((span.source, span.out)))
+    loads = [expr.index for expr in ordered([window.arg]) if isinstance(expr, Load) and expr.buffer]
+    for index in (*loads, *outputs):
+        inner = next((axis for axis, step in resolve_index(index).items() if step == 1), None)
+        short = inner is not None and isinstance(inner.size, int) and inner.size < FEWEST_NEIGHBOURS
+        if inner is None or inner in moved or short:
+            return False
+    return positions(window) <= LONGEST
 
 
 class _Chains(Rewriter):

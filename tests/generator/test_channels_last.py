@@ -35,6 +35,16 @@ class LeastChannel(nn.Module):
         return torch.tanh(torch.min(x, dim=1, keepdim=True)[0])
 
 
+class Over(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.norm(x.permute(0, 2, 3, 1))
+        return found
+
+
 class Chain(nn.Module):
     """A residual sum across two convolutions, the first of them a result as well."""
 
@@ -57,6 +67,16 @@ CASES = {
     "least channel": (Head(nn.Conv2d(8, 24, 3), LeastChannel()), _image(7, 8, 150, 150)),
     "pooling": (Head(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), _image(7, 8, 150, 150)),
     "group norm": (Head(nn.Conv3d(8, 16, 3), nn.SiLU(), nn.GroupNorm(4, 16)), _image(5, 8, 18, 34, 50)),
+    "instance norm": (Head(nn.Conv2d(8, 24, 3), nn.InstanceNorm2d(24, affine=True)), _image(7, 8, 150, 150)),
+    "batch norm to group norm": (
+        Head(nn.ConvTranspose2d(8, 16, 5), nn.BatchNorm2d(16), nn.Tanh(), nn.MaxPool2d(2), nn.GroupNorm(4, 16)),
+        _image(7, 8, 97, 101),
+    ),
+    "layer norm, average": (
+        Head(nn.ConvTranspose3d(8, 16, 3, stride=2), nn.LayerNorm(39), nn.AvgPool3d(2), nn.GELU()),
+        _image(3, 8, 16, 17, 19),
+    ),
+    "mean of all": (Head(nn.Conv2d(8, 24, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), _image(7, 8, 150, 150)),
     "transposed, softmax": (
         Head(nn.ConvTranspose3d(8, 16, 3, stride=2), nn.Softmax(1)),
         _image(3, 8, 16, 17, 19),
@@ -78,19 +98,37 @@ def test_convolutions_are_done_with_channels_last(name: str) -> None:
         assert parse(candidate) == (graph, schedule)
 
 
-@pytest.mark.parametrize("name", ["pooling", "group norm", "transposed, softmax"])
-def test_what_reads_across_gets_channels_first(name: str) -> None:
-    model, x = CASES[name]
-    parts = cut(export(model.eval(), x), "cuda").parts
+def test_what_reads_across_gets_channels_first() -> None:
+    graph = export(Head(nn.Conv2d(8, 24, 3), nn.Flatten(), nn.Softmax(1)).eval(), _image(7, 8, 150, 150))
+    parts = cut(graph, "cuda").parts
     assert any(node.op == COPY_BACK for part in parts for node in part.graph.nodes)
     assert not any(value.spec.strides for value in parts[-1].graph.inputs)
 
 
-def test_a_reduction_reads_channels_where_they_lie() -> None:
-    model, x = CASES["least channel"]
+@pytest.mark.parametrize(
+    ("name", "forms"),
+    [
+        ("least channel", ["rows/"]),
+        ("transposed, softmax", ["cols/"]),
+        ("mean of all", ["cols/"]),
+        ("instance norm", ["cols/"]),
+        ("pooling", ["pointwise ", "pointwise/transpose"]),
+        ("group norm", ["rows/", "pointwise/transpose"]),
+        ("batch norm to group norm", ["rows/", "pointwise/transpose"]),
+        ("layer norm, average", ["cols/", "pointwise ", "pointwise/transpose"]),
+    ],
+)
+def test_channels_are_read_where_they_lie(name: str, forms: list[str]) -> None:
+    """What follows the convolution; only what is pooled goes back in a launch of its own."""
+    model, x = CASES[name]
     graph = export(model.eval(), x)
-    assert not any(node.op == COPY_BACK for part in cut(graph, "cuda").parts for node in part.graph.nodes)
-    assert initial(graph, "cuda", H200)[0].parts[-1].form.startswith("rows/")
+    assert (name == "pooling") == any(
+        node.op == COPY_BACK for part in cut(graph, "cuda").parts for node in part.graph.nodes
+    )
+    texts = [schedule.text() for schedule in initial(graph, "cuda", H200)[0].parts]
+    found = texts[texts.index("library") + 1 :]
+    assert len(found) == len(forms)
+    assert all(text.startswith(form) for text, form in zip(found, forms, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +144,14 @@ def test_a_reduction_reads_channels_where_they_lie() -> None:
 def test_others_stay_as_they_are(model: nn.Module, x: torch.Tensor) -> None:
     graph = export(model, x)
     assert channels_last(graph, {node.name for node in graph.nodes}) == graph
+
+
+def test_a_filter_of_one_channel_lies_both_ways() -> None:
+    """A depthwise convolution of what is given with channels last, then a norm over the channels."""
+    model = nn.Sequential(nn.Conv2d(16, 16, 7, padding=3, groups=16), Over())
+    graph = export(model, _image(7, 16, 20, 20).contiguous(memory_format=torch.channels_last))
+    schedule = initial(graph, "cuda", H200)[0]
+    assert [part.form.partition("/")[0] for part in schedule.parts] == ["library", "rows"]
 
 
 def test_a_layout_that_the_user_chose_is_kept() -> None:

@@ -51,6 +51,7 @@ CASES: dict[str, Case] = {
     "half": (LayerNorm2d(24).bfloat16(), _image(2, 24, 8, 10).bfloat16()),
     "to first": (Function(lambda x: F.softmax(x, 1).contiguous()), _last(3, 20, 6, 7)),
     "least": (Function(lambda x: x.amin(1) + x.argmin(1)), _last(3, 20, 6, 7)),
+    "pooled": (Function(lambda x: F.max_pool2d(x, 3, 2, 1)), _last(3, 20, 9, 10)),
     "moments": (Function(lambda x: torch.var_mean(x, (2, 3))), _last(3, 20, 16, 18)),
 }
 LINES = [
@@ -65,6 +66,7 @@ LINES = [
     ("half", "cols/stream tx=8 ty=4 unroll=4 vec=8"),
     ("to first", "cols/reg tx=8 ty=4 items=5"),
     ("to first", "cols/stream tx=32 ty=1 unroll=4"),
+    ("pooled", "pointwise block=64 vec=4 unroll=2"),
     ("moments", "cols/stream tx=8 ty=8 vec=4"),
     ("moments", "cols/split tx=8 ty=8 vec=4 parts=5"),
 ]
@@ -82,7 +84,7 @@ def test_values(name: str, line: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "family"),
-    [("layer norm", "cols"), ("to first", "cols"), ("least", "rows"), ("moments", "cols")],
+    [("layer norm", "cols"), ("to first", "cols"), ("least", "rows"), ("moments", "cols"), ("pooled", "pointwise")],
 )
 def test_loops_follow_the_memory(name: str, family: str) -> None:
     assert checked_nest(export(*CASES[name]), "cuda").family == family

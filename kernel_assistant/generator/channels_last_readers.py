@@ -1,0 +1,117 @@
+"""What can read a tensor with channels last where it lies, and what it writes then."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.convolutions import CONVOLUTIONS
+from kernel_assistant.generator.cost import elements
+from kernel_assistant.generator.flow import FREE, operator
+from kernel_assistant.generator.lower import LOWERINGS
+from kernel_assistant.generator.products import PRODUCTS
+from kernel_assistant.generator.reductions import REDUCTIONS
+from kernel_assistant.generator.windows import FEWEST_NEIGHBOURS, LONGEST
+from kernel_assistant.generator.windows_lower import WINDOWS
+from kernel_assistant.records import Node, TensorSpec
+from kernel_assistant.records.graph import Operand
+
+#: A reduction to so much less may read across: what it writes is small.
+SMALLER = 8
+#: Norms that give every element a value of its own, over dimensions that do not matter here.
+PER_ELEMENT = frozenset(
+    "softmax _softmax _safe_softmax log_softmax _log_softmax batch_norm _native_batch_norm_legit_no_training "
+    "ka_by_moments".split()
+)
+#: Other arrangements of the same dimensions: the strides say where they are.
+TURNS = frozenset("permute transpose swapaxes".split())
+
+
+def is_elementwise(node: Node) -> bool:
+    name = operator(node)
+    return name not in LOWERINGS and name not in FREE and name not in PRODUCTS and name not in CONVOLUTIONS
+
+
+def is_pool(node: Node) -> bool:
+    return operator(node) in WINDOWS
+
+
+def reads_any_order(node: Node, read: TensorSpec, dims: dict[str, int]) -> bool:
+    """Whether the node may read a tensor `read` as it lies."""
+    if is_elementwise(node) or operator(node) in TURNS or follows(node, read):
+        return True
+    if operator(node) in REDUCTIONS or _pools_all(node):
+        return elements(node.spec, dims) * SMALLER <= elements(read, dims)
+    return operator(node) == "ka_group_moments"
+
+
+def follows(node: Node, read: TensorSpec) -> bool:
+    """Whether the node, which reads a tensor with channels last, writes one: of the same sizes, or pooled."""
+    if node.spec.strides is not None or len(node.spec.shape) != len(read.shape):
+        return False
+    if is_pool(node):
+        return _pools_beside(node, read)
+    if node.spec.shape != read.shape:
+        return False
+    if operator(node) in ("layer_norm", "native_layer_norm"):
+        # Weights for each channel would lie across.
+        return operator(node) == "layer_norm" and len(_list(node.args[1])) <= len(read.shape) - 2
+    return is_elementwise(node) or operator(node) in PER_ELEMENT or operator(node) == "getitem"
+
+
+def norm_in_two(node: Node, read: TensorSpec) -> list[Node]:
+    """A norm over groups of channels as its moments and what is made of them: where channels are last, a group does not
+    lie together, but each step runs through memory in order. Any other node alone."""
+    groups, weight, bias, eps = _grouped(node, read)
+    if groups is None:
+        return [node]
+    dtype = "f64" if read.dtype == "f64" else "f32"
+    spec = TensorSpec(dtype=dtype, shape=(node.spec.shape[0], str(groups)))
+    moments, names = f"{node.name}_moments", (f"{node.name}_mean", f"{node.name}_scale")
+    found = [Node(name=moments, op="ka_group_moments", args=(node.args[0], groups, eps), spec=spec)]
+    found += [Node(name=name, op="getitem", args=(f"%{moments}", place), spec=spec) for place, name in enumerate(names)]
+    args = (node.args[0], *(f"%{name}" for name in names), groups, weight, bias)
+    return [*found, Node(name=node.name, op="ka_by_moments", args=args, spec=node.spec)]
+
+
+def _grouped(node: Node, read: TensorSpec) -> tuple[int | None, Operand, Operand, Operand]:
+    """(groups, weight, bias, eps) of a norm with statistics of its own; no groups where it is none."""
+
+    def argument(place: int, name: str, default: Operand = None) -> Operand:
+        return node.args[place] if place < len(node.args) else node.kwargs.get(name, default)
+
+    if operator(node) == "group_norm" and isinstance(node.args[1], int):
+        return node.args[1], argument(2, "weight"), argument(3, "bias"), argument(4, "eps", 1e-5)
+    own = argument(5, "use_input_stats", True) and argument(3, "running_mean") is None
+    if operator(node) == "instance_norm" and own and read.shape[1].isdecimal():
+        return int(read.shape[1]), argument(1, "weight"), argument(2, "bias"), argument(7, "eps", 1e-5)
+    return None, None, None, None
+
+
+def _pools_beside(node: Node, read: TensorSpec) -> bool:
+    """Whether a pooling is short enough to be written out as vectors of channels."""
+    if "with_indices" in node.op or not (read.shape[1].isdecimal() and int(read.shape[1]) >= FEWEST_NEIGHBOURS):
+        return False
+    before, after = read.shape[2:], node.spec.shape[2:]
+    if not all(size.isdecimal() for size in (*before, *after)):
+        return False
+    if "adaptive" in node.op:
+        pairs = [(int(one), int(other)) for one, other in zip(before, after, strict=True)]
+        even = all(one % other == 0 for one, other in pairs)
+        sizes = [one // other for one, other in pairs]
+        return even and _count(sizes, 1) <= LONGEST and not operator(node).startswith("adaptive_max")
+    kernel = [size for size in _list(node.args[1]) if isinstance(size, int)]
+    return bool(kernel) and _count(kernel, len(after)) <= LONGEST
+
+
+def _count(sizes: list[int], dims: int) -> int:
+    """Positions of a window; a single size is that of every dimension."""
+    total = 1
+    for size in sizes:
+        total *= size
+    return total if len(sizes) > 1 else total**dims
+
+
+def _pools_all(node: Node) -> bool:
+    return is_pool(node) and all(size == "1" for size in node.spec.shape[2:])
+
+
+def _list(operand: Operand) -> list[Operand]:
+    return list(operand) if isinstance(operand, list) else [operand]
