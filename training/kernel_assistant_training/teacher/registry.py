@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from kernel_assistant.records.canonical import Canonical
-from kernel_assistant_training.teacher import nests
+from kernel_assistant_training.teacher import layout, nests, scans, strided, windows
 from kernel_assistant_training.teacher.answer import Answer, Family
 from kernel_assistant_training.teacher.parts import in_parts
 
-FAMILIES: tuple[Family, ...] = (nests.answers,)
+FAMILIES: tuple[Family, ...] = (windows.answers, scans.answers, strided.answers, layout.answers, nests.answers)
 
 
 def answers(task: Canonical, target: str, random: Random, count: int) -> list[Answer]:

@@ -3,11 +3,13 @@
 //
 //   ka::scan_row<256, 4, 4, ka::add>(a.cols, [](float x) { return x; }, a.out0 + row, a.x0 + row);    // a block a row
 //
-// THREADS·N ≤ 1024; N vectors of V a thread and tile. EXCLUSIVE: each element gets what came before it.
+// THREADS·N ≤ 1024; N vectors of V a thread and tile. EXCLUSIVE: each element gets what came before it. BACK: from the
+// row's end to its beginning. A second function, in front of the output, is what becomes of each result.
 // Few long rows: cut each into `parts` chunks, two launches. The first leaves the total of every chunk in a scratch
 // buffer of doubles, `ka::chunk_total`; the second, `ka::scan_chunk`, begins each chunk with the totals before it. Both
 // have a grid of rows · parts. (A single pass with look-back moves a third less, but its order, and so its bits, vary.)
 #pragma once
+#include <type_traits>
 #include "ka/rows.cuh"
 
 namespace ka {
@@ -15,8 +17,40 @@ namespace ka {
 template <class OP> struct partial { typedef float type; };
 template <> struct partial<ka_prod> { typedef double type; };  // the range of float is soon left
 
-template <int THREADS, int V, int N, class OP, bool EXCLUSIVE, class F, class T, class... IN>
-KA_FN void scan_from(double carry, int n, F f, T* out, const IN*... in) {
+// Elements e … e+V-1 of a row of n, counted from its end where BACK.
+template <int V, bool BACK, class C, class T> KA_FN void load_along(C (&x)[V], const T* row, int e, int n) {
+  if constexpr (!BACK) {
+    load_piece<V>(x, row + e, n - e);
+  } else if (e + V <= n) {
+    C turned[V];
+    load_piece<V>(turned, row + (n - V - e), V);
+#pragma unroll
+    for (int k = 0; k < V; ++k) x[k] = turned[V - 1 - k];
+  } else {
+#pragma unroll
+    for (int k = 0; k < V; ++k) x[k] = e + k < n ? (C)ka_get(row[n - 1 - e - k]) : C();
+  }
+}
+template <int V, bool BACK, class T> KA_FN void store_along(T* row, const float (&y)[V], int e, int n) {
+  if constexpr (!BACK) {
+    store_piece<V>(row + e, y, n - e);
+  } else if (e + V <= n) {
+    float turned[V];
+#pragma unroll
+    for (int k = 0; k < V; ++k) turned[k] = y[V - 1 - k];
+    store_piece<V>(row + (n - V - e), turned, V);
+  } else {
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+      if (e + k < n) ka_put(row[n - 1 - e - k], y[k]);
+  }
+}
+struct as_it_is {
+  template <class C> __device__ __forceinline__ C operator()(C x) const { return x; }
+};
+
+template <int THREADS, int V, int N, class OP, bool EXCLUSIVE, bool BACK, class F, class G, class T, class... IN>
+KA_FN void scan_from(double carry, int n, F f, G g, T* out, const IN*... in) {
   typedef typename partial<OP>::type S;
   constexpr int span = THREADS * V * N;
   const int mine = (int)threadIdx.x * V;
@@ -26,7 +60,7 @@ KA_FN void scan_from(double carry, int n, F f, T* out, const IN*... in) {
       const int e = tile + i * THREADS * V + mine;
       float x[sizeof...(IN)][V];
       int at = 0;
-      (load_piece<V>(x[at++], in + e, n - e), ...);
+      (load_along<V, BACK>(x[at++], in, e, n), ...);
 #pragma unroll
       for (int k = 0; k < V; ++k)
         v[i][k] = e + k < n ? (S)call(f, x, k, std::make_index_sequence<sizeof...(IN)>()) : neutral<OP, S>::value();
@@ -44,16 +78,21 @@ KA_FN void scan_from(double carry, int n, F f, T* out, const IN*... in) {
       const int e = tile + i * THREADS * V + mine;
       float y[V];
 #pragma unroll
-      for (int k = 0; k < V; ++k) y[k] = (float)v[i][k];
-      store_piece<V>(out + e, y, n - e);
+      for (int k = 0; k < V; ++k) y[k] = (float)g((float)v[i][k]);
+      store_along<V, BACK>(out, y, e, n);
 #pragma unroll
       for (int k = 0; k < V; ++k) v[i][k] = next[i][k];
     }
   }
 }
-template <int THREADS, int V, int N, class OP, bool EXCLUSIVE = false, class F, class T, class... IN>
+template <int THREADS, int V, int N, class OP, bool EXCLUSIVE = false, bool BACK = false, class F, class T, class... IN>
 KA_FN void scan_row(int64_t n, F f, T* out, const IN*... in) {
-  scan_from<THREADS, V, N, OP, EXCLUSIVE>(neutral<OP, double>::value(), (int)n, f, out, in...);
+  scan_from<THREADS, V, N, OP, EXCLUSIVE, BACK>(neutral<OP, double>::value(), (int)n, f, as_it_is(), out, in...);
+}
+template <int THREADS, int V, int N, class OP, bool EXCLUSIVE = false, bool BACK = false, class F, class G, class T,
+          class... IN, std::enable_if_t<!std::is_pointer<G>::value, int> = 0>
+KA_FN void scan_row(int64_t n, F f, G g, T* out, const IN*... in) {
+  scan_from<THREADS, V, N, OP, EXCLUSIVE, BACK>(neutral<OP, double>::value(), (int)n, f, g, out, in...);
 }
 
 // Where chunk `part` of `parts` begins in a row of n: at whole vectors of 16.
@@ -72,7 +111,7 @@ template <int THREADS, int V, int N, class OP, bool EXCLUSIVE = false, class F, 
 KA_FN void scan_chunk(int64_t n, int64_t part, int64_t parts, const double* totals, F f, T* out, const IN*... in) {
   const int64_t from = chunk_begin(n, part, parts), to = chunk_begin(n, part + 1, parts);
   const double before = fold_row<THREADS, 1, OP, double>((int)part, [](double x) { return x; }, totals);
-  scan_from<THREADS, V, N, OP, EXCLUSIVE>(before, (int)(to - from), f, out + from, (in + from)...);
+  scan_from<THREADS, V, N, OP, EXCLUSIVE, false>(before, (int)(to - from), f, as_it_is(), out + from, (in + from)...);
 }
 
 }  // namespace ka

@@ -4,8 +4,10 @@
 //     ka::scan_row<ka::add>(a->cols, [](float x) { return x; }, a->out0 + r * a->cols, a->x0 + r * a->cols);
 //   });
 //
-// EXCLUSIVE: each element gets what came before it. Operators: add, times.
+// EXCLUSIVE: each element gets what came before it. BACK: from the row's end to its beginning. A second function, in front
+// of the output, is what becomes of each result. Operators: add, times.
 #pragma once
+#include <type_traits>
 #include "ka/rows.h"
 
 namespace ka {
@@ -18,16 +20,35 @@ template <> struct scanning<times> {
   KA_FN void run(float* t, int n, double& carry, bool exclusive) { ka_scan_prod(t, n, carry, exclusive); }
 };
 
-template <class OP, bool EXCLUSIVE = false, class F, class T, class... IN>
-KA_FN void scan_row(int64_t n, F f, T* out, const IN*... in) {
+// A piece of a row that begins at element `from`, counted from the row's end where BACK.
+template <bool BACK, class T> KA_FN T* along(T* row, int64_t n, int64_t from, int count) {
+  return BACK ? row + (n - from - count) : row + from;
+}
+KA_FN void turn(float* t, int n) {
+  for (int i = 0; i < n / 2; ++i) {
+    const float kept = t[i];
+    t[i] = t[n - 1 - i];
+    t[n - 1 - i] = kept;
+  }
+}
+
+template <class OP, bool EXCLUSIVE = false, bool BACK = false, class F, class G, class T, class... IN,
+          std::enable_if_t<!std::is_pointer<G>::value, int> = 0>
+KA_FN void scan_row(int64_t n, F f, G g, T* out, const IN*... in) {
   double carry = OP::template none<double>();
   for (int64_t from = 0; from < n; from += 1024) {
     float t[1024];
     const int count = (int)(n - from < 1024 ? n - from : 1024);
-    map_row(count, f, t, (in + from)...);
+    map_row(count, f, t, along<BACK>(in, n, from, count)...);
+    if (BACK) turn(t, count);
     scanning<OP>::run(t, count, carry, EXCLUSIVE);
-    map_row(count, [](float x) { return x; }, out + from, (const float*)t);
+    if (BACK) turn(t, count);
+    map_row(count, g, along<BACK>(out, n, from, count), (const float*)t);
   }
+}
+template <class OP, bool EXCLUSIVE = false, bool BACK = false, class F, class T, class... IN>
+KA_FN void scan_row(int64_t n, F f, T* out, const IN*... in) {
+  scan_row<OP, EXCLUSIVE, BACK>(n, f, [](float x) { return x; }, out, in...);
 }
 
 }  // namespace ka

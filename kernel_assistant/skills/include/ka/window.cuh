@@ -4,10 +4,12 @@
 //   using pool = ka::pool2d<3, 2>;                              // kernel 3, stride 2; ka::pool<…> for unequal ones
 //   const ka::shape s = ka::shape2d(a.h, a.w, a.oh, a.ow, 1, 1);    // padding 1
 //   pool::run<2, ka::most>(a.planes, s, [](float x) { return x; }, [](float m, int) { return m; }, a.out0, a.x0);
-//                                                               // plan: grid cdiv(planes · cdiv(oh, 2) · ow, 256)
+//                                                               // plan: grid cdiv(planes · od · cdiv(oh, 2) · ow, 256)
 //
 // The second function gets the result and how many positions of the window were inside the input: an average is
 // `sum / count`, or `sum / 9` where padding counts. A window with no position inside gives the operator's neutral value.
+// Further operands, behind the input, are its further arguments: pointers of the output's shape, or one of
+// `ka::channel(p, C)`: p[plane % C].
 #pragma once
 #include "ka/reduce.cuh"
 
@@ -21,11 +23,25 @@ KA_FN shape shape1d(int64_t w, int64_t ow, int pw) { return {1, 1, (int)w, 1, 1,
 KA_FN shape shape2d(int64_t h, int64_t w, int64_t oh, int64_t ow, int ph, int pw) {
   return {1, (int)h, (int)w, 1, (int)oh, (int)ow, 0, ph, pw};
 }
+KA_FN shape shape3d(int64_t d, int64_t h, int64_t w, int64_t od, int64_t oh, int64_t ow, int pd, int ph, int pw) {
+  return {(int)d, (int)h, (int)w, (int)od, (int)oh, (int)ow, pd, ph, pw};
+}
+
+// One value for each of `size` channels; planes are [batch][channel].
+template <class T> struct channel_of {
+  const T* p;
+  int64_t size;
+};
+template <class T> KA_FN channel_of<T> channel(const T* p, int64_t size) { return {p, size}; }
+template <class T> KA_FN auto beside(const T* p, int64_t at, int64_t) { return ka_get(p[at]); }
+template <class T> KA_FN auto beside(const channel_of<T>& c, int64_t, int64_t plane) {
+  return ka_get(c.p[plane >> 32 ? plane % c.size : (uint32_t)plane % (uint32_t)c.size]);
+}
 
 // Kernel, stride and dilation of each dimension.
 template <int KD, int KH, int KW, int SD, int SH, int SW, int DD = 1, int DH = 1, int DW = 1> struct pool {
-  template <int R, class OP, class C = float, class F, class G, class T, class U>
-  KA_FN void run(int64_t planes, const shape& s, F before, G after, U* out, const T* in) {
+  template <int R, class OP, class C = float, class F, class G, class T, class U, class... O>
+  KA_FN void run(int64_t planes, const shape& s, F before, G after, U* out, const T* in, O... more) {
     const int64_t bands = (s.oh + R - 1) / R, count = planes * s.od * bands * s.ow;
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += (int64_t)gridDim.x * blockDim.x) {
       const uint32_t narrow = (uint32_t)at;
@@ -34,11 +50,11 @@ template <int KD, int KH, int KW, int SD, int SH, int SW, int DD = 1, int DH = 1
       const int64_t slab = bands == 1 ? above : above >> 32 ? above / bands : (uint32_t)above / (uint32_t)bands;
       const int64_t plane = s.od == 1 ? slab : slab >> 32 ? slab / s.od : (uint32_t)slab / (uint32_t)s.od;
       const int x = (int)(at - above * s.ow), y = (int)(above - slab * bands) * R, z = (int)(slab - plane * s.od);
-      band<R, OP, C>(s, plane, z, y, x, before, after, out, in);
+      band<R, OP, C>(s, plane, z, y, x, before, after, out, in, more...);
     }
   }
-  template <int R, class OP, class C, class F, class G, class T, class U>
-  KA_FN void band(const shape& s, int64_t plane, int z, int y, int x, F before, G after, U* out, const T* in) {
+  template <int R, class OP, class C, class F, class G, class T, class U, class... O>
+  KA_FN void band(const shape& s, int64_t plane, int z, int y, int x, F before, G after, U* out, const T* in, O... more) {
     C total[R];
     int inside[R];
 #pragma unroll
@@ -78,8 +94,10 @@ template <int KD, int KH, int KW, int SD, int SH, int SW, int DD = 1, int DH = 1
       }
     }
 #pragma unroll
-    for (int r = 0; r < R; ++r)
-      if (y + r < s.oh) ka_put(out[((plane * s.od + z) * s.oh + y + r) * s.ow + x], after(total[r], inside[r]));
+    for (int r = 0; r < R; ++r) {
+      const int64_t at = ((plane * s.od + z) * s.oh + y + r) * s.ow + x;
+      if (y + r < s.oh) ka_put(out[at], after(total[r], inside[r], beside(more, at, plane)...));
+    }
   }
   // Whether the window of an output reads the row that lies `row` below its first.
   KA_FN constexpr bool covers(int row) { return row >= 0 && row <= (KH - 1) * DH && row % DH == 0; }

@@ -1,0 +1,309 @@
+"""Results whose elements come from elsewhere in the inputs: permuted, joined, cut, padded, repeated, gathered."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from random import Random
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import COMPUTE
+from kernel_assistant.generator.sizes import Size
+from kernel_assistant.records.canonical import Canonical
+from kernel_assistant_training.teacher.answer import Answer, Pieces, joined, kernel
+from kernel_assistant_training.teacher.frame import (
+    HALVES,
+    Loops,
+    is_home,
+    lambda_text,
+    launched,
+    loops_of_value,
+    parameters,
+    without_views,
+)
+from kernel_assistant_training.teacher.gather_moves import GATHERS
+from kernel_assistant_training.teacher.moves import VIEWS
+from kernel_assistant_training.teacher.named import Named
+from kernel_assistant_training.teacher.pull import Puller
+from kernel_assistant_training.teacher.rules import RULES
+from kernel_assistant_training.teacher.sizes import NoForm
+from kernel_assistant_training.teacher.terms import ATOM, Apply, Load, Place, Term, Writer, digits, flat, loads
+
+#: Rows below this are no work for the threads of a warp; up to the second they are.
+SHORT, WARP = 64, 1024
+#: Narrower matrices are not turned in tiles.
+NARROW = 16
+_PLAIN = VIEWS | set(
+    "clone alias detach contiguous lift_fresh_copy identity dropout feature_dropout expand expand_as".split()
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One result: what it is at each position of its loops, and which kernel writes it where."""
+
+    named: Named
+    number: int
+    dtype: str
+    loops: Loops
+    term: Term
+
+    @property
+    def out(self) -> str:
+        return f"{self.named.prefix}out{self.number}"
+
+    @property
+    def cuda(self) -> bool:
+        return self.named.target == "cuda"
+
+
+def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
+    """Several kernels, one a result, each in the first form that fits; other schedules and forms behind."""
+    operators = {node.op.partition(".")[0] for node in task.graph.nodes}
+    if not operators & (set(RULES) - _PLAIN):
+        return []
+    try:
+        named = Named(task, target)
+        every = [_forms(_job(named, number, name)) for number, name in enumerate(named.graph.outputs)]
+    except (Unsupported, NoForm):
+        return []
+    family = "gather" if operators & set(GATHERS) else "layout"
+    found: dict[str, Answer] = {}
+    for choice in range(max(map(len, every))):
+        chosen = [forms[min(choice, len(forms) - 1)] for forms in every]
+        source = _together([pieces for pieces, _ in chosen]).source()
+        found.setdefault(source, Answer(source, tuple(dict.fromkeys(f"{family}-{form}" for _, form in chosen))))
+    return list(found.values())
+
+
+def _together(parts: list[Pieces]) -> Pieces:
+    """Several kernels of one source share their constants; the first to name one decides."""
+    whole = joined(parts)
+    sets = dict(one.split("=") for one in reversed(whole.sets))
+    names = dict.fromkeys(one.partition("=")[0] for one in whole.sets)
+    shared = tuple(f"{name}={sets[name]}" for name in names)
+    return Pieces(shared, whole.scratch, whole.launches, whole.includes, whole.code)
+
+
+def _job(named: Named, number: int, name: str) -> Job:
+    puller, name = Puller(named), without_views(named, name)
+    loops = loops_of_value(puller, name)
+    if not loops.sizes:
+        raise Unsupported("a single element")
+    return Job(named, number, puller.spec(name).dtype, loops, puller.value(name, loops.at))
+
+
+def _forms(job: Job) -> list[tuple[Pieces, str]]:
+    """Best guess first."""
+    found: list[tuple[Pieces, str]] = []
+    for form, name in ((_tiles, "tiles"), (_rows, "rows"), (_elements, "elements")):
+        found += [(pieces, name) for pieces in form(job)]
+        if found and not job.cuda:
+            break
+    return found
+
+
+def _pieces(job: Job, sets: str, geometry: str, include: str, body: list[str], rows: str = "") -> Pieces:
+    name = f"k{job.number}"
+    text = "\n".join(body)
+    arguments = launched(
+        job.named, text, [f"out{job.number}", *([f"rows={rows}"] if f"{job.named.prefix}rows" in text else [])]
+    )
+    launch = f"{name}({', '.join(arguments)}){' ' + geometry if job.cuda else ''}"
+    code = kernel(job.named.target, name, body)
+    return Pieces(tuple(sets.split()) if job.cuda else (), (), (launch,), (include,), code)
+
+
+# ---- Square tiles: the input is the result with two groups of dimensions exchanged.
+
+
+def _tiles(job: Job) -> list[Pieces]:
+    found = _turned(job)
+    if found is None:
+        return []
+    load, more, batch, rows, cols = found
+    named, prefix = job.named, job.named.prefix
+    names = parameters([load, *more])
+    function = lambda_text(job.term, [(one.ctype, names[id(one)]) for one in (load, *more)], names)
+    operands = ", ".join([function, job.out, *(prefix + one.buffer for one in (load, *more))])
+    sizes = f"{named.product(rows)}, {named.product(cols)}"
+    if not job.cuda:
+        body = [f"ka::transpose({named.product(batch)}, {sizes}, {operands});"]
+        return [_pieces(job, "", "", "ka/transpose.h", body)]
+    above = [named.product(batch, "")] if batch else []
+    tiles = [f"cdiv({named.product(part, '')},64)" for part in (rows, cols)]
+    body = [f"ka::transpose<T>({sizes}, {operands});"]
+    geometry = f"grid={'*'.join([*above, *tiles])} block=T"
+    return [_pieces(job, f"T={threads}", geometry, "ka/transpose.cuh", body) for threads in (256, 512, 128)]
+
+
+def _turned(job: Job) -> tuple[Load, list[Load], list[Size], list[Size], list[Size]] | None:
+    """The load that is turned, others that lie as the result does; sizes of what stays, of rows and of columns."""
+    every = loads(job.term)
+    away = [load for load in every if not is_home(load, job.loops, job.named)]
+    if len(away) != 1 or _has_choice(job.term):
+        return None
+    order = [place.text for place, size in zip(away[0].at, away[0].sizes, strict=True) if size != "1"]
+    letters, size_of = list(job.loops.letters), dict(zip(job.loops.letters, job.loops.sizes, strict=True))
+    if sorted(order) != letters or [job.named.size(size_of[one]) for one in order] != [
+        size for size in away[0].sizes if size != "1"
+    ]:
+        return None
+    kept = next(place for place in range(len(order)) if order[place] != letters[place])
+    inner = order[kept:].index(letters[kept]) + kept
+    if order[inner:] + order[kept:inner] != letters[kept:]:
+        return None
+    groups = [[size_of[one] for one in part] for part in (order[:kept], order[kept:inner], order[inner:])]
+    if any(isinstance(total := _number(part), int) and total < NARROW for part in groups[1:]):
+        return None
+    batch, rows, cols = groups
+    return away[0], [load for load in every if load is not away[0]], batch, rows, cols
+
+
+def _number(sizes: list[Size]) -> int | None:
+    total = 1
+    for size in sizes:
+        if not isinstance(size, int):
+            return None
+        total *= size
+    return total
+
+
+def _has_choice(term: Term) -> bool:
+    return isinstance(term, Apply) and (term.guarded or any(map(_has_choice, term.args)))
+
+
+# ---- Rows: the last dimension is read as it lies, or not at all.
+
+
+def _rows(job: Job) -> list[Pieces]:
+    named, last = job.named, job.loops.letters[-1]
+    count, every = job.loops.sizes[-1], loads(job.term)
+    least = SHORT if job.cuda else NARROW
+    if _has_choice(job.term) or not isinstance(count, int) or count < least or len(job.loops.sizes) < 2:
+        return []
+    if len({COMPUTE[load.dtype] for load in every} | {COMPUTE[job.dtype]}) != 1:
+        return []
+    starts = [_start(load, last, named.size(count)) for load in every]
+    if any(start is None for start in starts):
+        return []
+    names = parameters(every)
+    along = [load for load, start in zip(every, starts, strict=True) if start]
+    if not along:
+        return []
+    lines = [
+        f"const {load.ctype} {names[id(load)]} = ka_get({_source(job, load)});" for load in every if load not in along
+    ]
+    pointers = [_pointer(job, load, start) for load, start in zip(every, starts, strict=True) if start]
+    arguments = [(load.ctype, names[id(load)]) for load in along]
+    function = lambda_text(job.term, arguments, names, captures=len(along) < len(every))
+    width = named.size(count)
+    call = f"{width}, {function}, {job.out} + r * {width}, {', '.join(pointers)});"
+    whole = flat(job.loops.places[:-1], tuple(map(named.size, job.loops.sizes[:-1]))).text
+    call, lines = call.replace(f"[{whole}]", "[r]"), [line.replace(f"[{whole}]", "[r]") for line in lines]
+    index = _indices(job, "\n".join([*lines, call]))
+    header = "ka/index" if "ka::at(" in call + "".join(lines) else ""
+    rows = named.product(list(job.loops.sizes[:-1]), "")
+    if not job.cuda:
+        inside = [*index, *lines, f"ka::map_row({call}"]
+        body = [f"ka::rows(a->rows, {width}, [=](int64_t r) {{"]
+        body += [*("  " + part for line in inside for part in line.split("\n")), "});"]
+        return [_with(_pieces(job, "", "", "ka/rows.h", body, rows), header and header + ".h")]
+    lanes = 8 if job.dtype in HALVES else 4 if job.dtype in ("f32", "i32") else 2
+    ctype = COMPUTE[job.dtype]
+    kind = "V" if ctype == "float" else f"V, {ctype}"
+    if count <= WARP:
+        body = ["const int64_t r = blockIdx.x * (T / 32) + threadIdx.x / 32;", "if (r >= a.rows) return;"]
+        body += [*index, *lines, f"ka::map_row<32, {kind}>({call}"]
+        threads, geometry = [256, 128], f"grid=cdiv({rows},T//32) block=T"
+    else:
+        body = ["const int64_t r = blockIdx.x;", *index, *lines, f"ka::map_row<T, {kind}>({call}"]
+        best = min(512, max(64, 1 << ((count // lanes - 1).bit_length() - 1)))
+        threads, geometry = list(dict.fromkeys((best, 256, 128))), f"grid={rows} block=T"
+    made = [_pieces(job, f"T={one} V={lanes}", geometry, "ka/rows.cuh", body, rows) for one in threads]
+    return [_with(pieces, header and header + ".cuh") for pieces in made]
+
+
+def _with(pieces: Pieces, header: str) -> Pieces:
+    if not header:
+        return pieces
+    return Pieces(pieces.sets, pieces.scratch, pieces.launches, (header, *pieces.includes), pieces.code)
+
+
+def _start(load: Load, last: str, width: str) -> str | None:
+    """Where in its own row a load begins; "" if it is one number a row, None if it does not follow the row."""
+    using = [place for place in load.at if last in place.uses]
+    if not using:
+        return ""
+    if using != [load.at[-1]]:
+        return None
+    text = load.at[-1].text
+    if text == last:
+        return "0"
+    return text.removeprefix(f"{last} + ") if text.startswith(f"{last} + ") and text.count(last) == 1 else None
+
+
+def _source(job: Job, load: Load) -> str:
+    return f"{job.named.prefix}{load.buffer}[{flat(load.at, load.sizes).text}]"
+
+
+def _pointer(job: Job, load: Load, start: str | None) -> str:
+    above = Load(load.buffer, load.dtype, load.ctype, load.at[:-1], load.sizes[:-1])
+    outer = Loops((), job.loops.letters[:-1], job.loops.sizes[:-1])
+    place = Place("r") if is_home(above, outer, job.named) else flat(above.at, above.sizes)
+    parts = [job.named.prefix + load.buffer]
+    if place.text != "0":
+        tight = place.text.isidentifier() or place.level == ATOM
+        text = place.text if tight else f"({place.text})"
+        parts.append(f"{text} * {load.sizes[-1]}")
+    return " + ".join([*parts, *([start] if start and start != "0" else [])])
+
+
+def _indices(job: Job, text: str) -> list[str]:
+    """Declarations of the loop variables that `text` uses, from the row's number."""
+    sizes = tuple(map(job.named.size, job.loops.sizes[:-1]))
+    if len(sizes) == 1:
+        return [f"const int64_t {job.loops.letters[0]} = r;"] if _uses(text, job.loops.letters[0]) else []
+    parts = digits(Place("r"), sizes)
+    found = [
+        f"{letter} = {place.text}"
+        for letter, place in zip(job.loops.letters, parts, strict=False)
+        if _uses(text, letter)
+    ]
+    return [f"const int64_t {', '.join(found)};"] if found else []
+
+
+def _uses(text: str, letter: str) -> bool:
+    return re.search(rf"\b{letter}\b", text) is not None
+
+
+# ---- Elements: anything else.
+
+
+def _elements(job: Job) -> list[Pieces]:
+    named = job.named
+
+    def read(load: Load) -> str:
+        text = _source(job, load)
+        return f"ka_get({text})" if load.dtype in HALVES else text
+
+    writer = Writer(read)
+    writer.count(job.term)
+    value, _ = writer.text(job.term)
+    head = f"[=]({', '.join(f'int64_t {letter}' for letter in job.loops.letters)})"
+    if writer.lines:
+        function = "\n  ".join([f"{head} {{", *writer.lines, f"return {value};"]) + "\n}"
+    else:
+        function = f"{head} {{ return {value}; }}"
+    sizes = ", ".join(map(named.size, job.loops.sizes))
+    if not job.cuda:
+        return [_pieces(job, "", "", "ka/index.h", [f"ka::fill({job.out}, {function}, {sizes});"])]
+    total = named.product(list(job.loops.sizes), "")
+    found = []
+    vector = ", 2" if job.dtype in HALVES else ""
+    each = "T*I*2" if vector else "T*I"
+    for items in (4, 2, 8):
+        body = [f"ka::fill<I{vector}>({job.out}, {function}, {sizes});"]
+        sets, geometry = f"T=256 I={items}", f"grid=cdiv({total},{each}) block=T"
+        found.append(_pieces(job, sets, geometry, "ka/index.cuh", body))
+    return found

@@ -1,0 +1,391 @@
+"""Operators that put elements elsewhere, as positions: where in its source a result's element stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.expr import COMPUTE, Const
+from kernel_assistant.generator.render import literal
+from kernel_assistant.generator.sizes import Size, divide, mul, parse_size, size_value
+from kernel_assistant.records.graph import Node, Operand
+from kernel_assistant_training.teacher.pull import At, Puller
+from kernel_assistant_training.teacher.terms import (
+    ATOM,
+    CHOICE,
+    PRODUCT,
+    SUM,
+    ZERO,
+    Apply,
+    Name,
+    Place,
+    Term,
+    digits,
+    flat,
+    offset,
+    wrapped,
+)
+
+Rule = Callable[[Puller, Node, At], Term]
+
+
+def argument(node: Node, place: int, name: str, default: Operand = None) -> Operand:
+    return node.args[place] if place < len(node.args) else node.kwargs.get(name, default)
+
+
+def name_of(operand: Operand) -> str:
+    if not isinstance(operand, str) or not operand.startswith("%"):
+        raise Unsupported(f"{operand!r} where a tensor is wanted")
+    return operand[1:]
+
+
+def numbers(operand: Operand) -> list[int]:
+    found = [item for item in (operand if isinstance(operand, list) else [operand]) if isinstance(item, int)]
+    if not found or (isinstance(operand, list) and len(found) != len(operand)):
+        raise Unsupported(f"{operand!r} where numbers are wanted")
+    return found
+
+
+def _same(puller: Puller, node: Node, at: At) -> Term:
+    return puller.value(name_of(node.args[0]), at)
+
+
+def _dropout(puller: Puller, node: Node, at: At) -> Term:
+    if argument(node, 2, "train", False):
+        raise Unsupported("dropout while training")
+    return _same(puller, node, at)
+
+
+def _expand(puller: Puller, node: Node, at: At) -> Term:
+    return puller.operand(node.args[0], at, [parse_size(size) for size in node.spec.shape])
+
+
+VIEWS = frozenset("view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as view_copy".split())
+
+
+def _view(puller: Puller, node: Node, at: At) -> Term:
+    """Other dimensions over the same elements; straight at the buffer where nothing lies between."""
+    shape, source = [parse_size(size) for size in node.spec.shape], name_of(node.args[0])
+    while source in puller.nodes and puller.nodes[source].op.partition(".")[0] in VIEWS and source not in puller.holes:
+        source = name_of(puller.nodes[source].args[0])
+    if source in puller.inputs and puller.inputs[source].strides is None and shape and source not in puller.holes:
+        return puller.load(source, at, shape)
+    return puller.value(source, regrouped(puller, at, shape, puller.shape(source)))
+
+
+def regrouped(puller: Puller, at: At, new: list[Size], old: list[Size]) -> At:
+    """A position in a tensor of sizes `new` as one of the same elements with sizes `old`."""
+    dims, found, i, j = puller.graph.dims, dict[int, Place](), 0, 0
+    while i < len(old) or j < len(new):
+        mine, theirs = [i] if i < len(old) else [], [j] if j < len(new) else []
+        left: Size = old[i] if mine else 1
+        right: Size = new[j] if theirs else 1
+        i, j = i + len(mine), j + len(theirs)
+        while left != right:
+            if size_value(left, dims) < size_value(right, dims) and i < len(old):
+                left, i = mul(left, old[i]), i + 1
+                mine.append(i - 1)
+            elif j < len(new):
+                right, j = mul(right, new[j]), j + 1
+                theirs.append(j - 1)
+            else:
+                raise Unsupported("a view whose sizes cannot be matched")
+        place = flat(tuple(at[dim] for dim in theirs), tuple(puller.named.size(new[dim]) for dim in theirs))
+        parts = digits(place, tuple(puller.named.size(old[dim]) for dim in mine))
+        found.update(zip(mine, parts, strict=True))
+    return tuple(found[dim] for dim in range(len(old)))
+
+
+def _permute(puller: Puller, node: Node, at: At) -> Term:
+    order = [place % len(at) for place in numbers(node.args[1])]
+    return puller.value(name_of(node.args[0]), _placed(at, order))
+
+
+def _placed(at: At, order: list[int]) -> At:
+    found = list(at)
+    for new, old in enumerate(order):
+        found[old] = at[new]
+    return tuple(found)
+
+
+def _transpose(puller: Puller, node: Node, at: At) -> Term:
+    order = list(range(len(at)))
+    one, other = (0, -1) if node.op == "t" else (puller.dimension(node, item, len(at)) for item in node.args[1:3])
+    order[one], order[other] = order[other], order[one]
+    return puller.value(name_of(node.args[0]), _placed(at, order))
+
+
+def _replaced(at: At, dim: int, *places: Place) -> At:
+    return (*at[:dim], *places, *at[dim + 1 :])
+
+
+def _slice(puller: Puller, node: Node, at: At) -> Term:
+    dim = puller.dimension(node, argument(node, 1, "dim", 0), len(at))
+    start, step = argument(node, 2, "start", 0) or 0, argument(node, 4, "step", 1)
+    if not isinstance(start, int) or not isinstance(step, int):
+        raise Unsupported(f"slice from {start!r} by {step!r}")
+    source = name_of(node.args[0])
+    place = at[dim]
+    if step != 1 and place is not ZERO:
+        place = Place(f"{wrapped(place.text, place.level, ATOM)} * {step}", PRODUCT, place.uses)
+    return puller.value(source, _replaced(at, dim, _moved(puller, place, start, puller.shape(source)[dim])))
+
+
+def _moved(puller: Puller, place: Place, by: int, size: Size) -> Place:
+    """The position plus `by`, which counts from the end of the dimension where it is negative."""
+    if by >= 0:
+        return offset(place, puller.named.attribute(by))
+    if isinstance(size, int) and size + by <= 0:
+        return place
+    return offset(offset(place, puller.named.size(size)), f"-{puller.named.attribute(-by)}")
+
+
+def _select(puller: Puller, node: Node, at: At) -> Term:
+    source, index = name_of(node.args[0]), node.args[2]
+    dim = puller.dimension(node, node.args[1], len(at) + 1)
+    if not isinstance(index, int):
+        raise Unsupported(f"select of {index!r}")
+    return puller.value(source, (*at[:dim], _moved(puller, ZERO, index, puller.shape(source)[dim]), *at[dim:]))
+
+
+def mirrored(puller: Puller, place: Place, size: Size) -> Place:
+    return Place(f"{puller.named.size(size)} - 1 - {wrapped(place.text, place.level, PRODUCT)}", SUM, place.uses)
+
+
+def _flip(puller: Puller, node: Node, at: At) -> Term:
+    source = name_of(node.args[0])
+    shape, places = puller.shape(source), list(at)
+    for item in numbers(node.args[1]):
+        dim = item % len(at)
+        places[dim] = places[dim] if shape[dim] == 1 else mirrored(puller, at[dim], shape[dim])
+    return puller.value(source, tuple(places))
+
+
+def _roll(puller: Puller, node: Node, at: At) -> Term:
+    source, shifts, dims = name_of(node.args[0]), numbers(node.args[1]), argument(node, 2, "dims")
+    shape, places = puller.shape(source), list(at)
+    if not dims:
+        if len(at) != 1:
+            raise Unsupported("a roll of all dimensions at once")
+        dims = [0]
+    for shift, item in zip(shifts, numbers(dims), strict=True):
+        dim = item % len(at)
+        size, place = puller.named.size(shape[dim]), places[dim]
+        if isinstance(whole := shape[dim], int) and abs(shift) >= whole:
+            raise Unsupported("a roll by more than the dimension")
+        by = puller.named.attribute(abs(shift))
+        if shift > 0:
+            moved = offset(place, f"-{by}").text
+            text = f"{place.text} < {by} ? {moved} + {size} : {moved}"
+        else:
+            moved = offset(place, by).text
+            text = f"{moved} < {size} ? {moved} : {moved} - {size}"
+        places[dim] = Place(text, CHOICE, place.uses) if shift and place is not ZERO else place
+    return puller.value(source, tuple(places))
+
+
+def chosen(test: str, then: Term, other: Term) -> Term:
+    return Apply(then.ctype, "{0} ? {1} : {2}", (Name("bool", test), then, other), guarded=True)
+
+
+def cast(term: Term, ctype: str) -> Term:
+    return term if term.ctype == ctype else Apply(ctype, f"({ctype}){{0}}", (term,))
+
+
+def _cat(puller: Puller, node: Node, at: At) -> Term:
+    items = node.args[0]
+    if not isinstance(items, list):
+        raise Unsupported("cat of what is no list")
+    dim = puller.dimension(node, argument(node, 1, "dim", 0), len(at))
+    place, behind = at[dim], list[Size]()
+    parts: list[tuple[str, Term]] = []
+    for item in items:
+        size = puller.shape(name_of(item))[dim]
+        start = _sum(puller, behind)
+        own = place if not behind else offset(place, f"-{start}" if " + " not in start else f"-({start})")
+        term = puller.value(name_of(item), _replaced(at, dim, ZERO if size == 1 else own))
+        behind.append(size)
+        test = f"{wrapped(place.text, place.level, SUM)} < {_sum(puller, behind)}"
+        parts.append((test, cast(term, COMPUTE[node.spec.dtype])))
+    return _first_that_holds(parts)
+
+
+def _sum(puller: Puller, sizes: list[Size]) -> str:
+    """D0 + D1, or 2 * D0."""
+    counts: dict[str, int] = {}
+    for size in sizes:
+        text = puller.named.size(size)
+        counts[text] = counts.get(text, 0) + 1
+    return " + ".join(text if count == 1 else f"{count} * {text}" for text, count in counts.items())
+
+
+def _first_that_holds(parts: list[tuple[str, Term]]) -> Term:
+    found = parts[-1][1]
+    for test, term in reversed(parts[:-1]):
+        found = chosen(test, term, found)
+    return found
+
+
+def _stack(puller: Puller, node: Node, at: At) -> Term:
+    items = node.args[0]
+    if not isinstance(items, list):
+        raise Unsupported("stack of what is no list")
+    dim = puller.dimension(node, argument(node, 1, "dim", 0), len(at))
+    text = wrapped(at[dim].text, at[dim].level, SUM)
+    ctype = COMPUTE[node.spec.dtype]
+    terms = [cast(puller.value(name_of(item), (*at[:dim], *at[dim + 1 :])), ctype) for item in items]
+    return _first_that_holds([(f"{text} == {number}", term) for number, term in enumerate(terms)])
+
+
+def _pad(puller: Puller, node: Node, at: At) -> Term:
+    mode = (
+        str(argument(node, 2, "mode", "constant")) if node.op.startswith("pad") else _MODES[node.op.partition("_")[0]]
+    )
+    fill: Operand = 0.0
+    if mode == "constant":
+        fill = argument(node, 3, "value", 0.0) if node.op.startswith("pad") else argument(node, 2, "value", 0.0)
+    source, amounts = name_of(node.args[0]), numbers(node.args[1])
+    shape, places, tests = puller.shape(source), list(at), []
+    for number in range(len(amounts) // 2):
+        before, after = amounts[2 * number : 2 * number + 2]
+        dim = len(at) - 1 - number
+        if before == after == 0:
+            continue
+        size = puller.named.size(shape[dim])
+        inner = offset(at[dim], puller.named.attribute(before) if before < 0 else f"-{before}")
+        if before < 0:
+            inner = offset(at[dim], str(-before))
+        if mode == "constant":
+            tests += [f"ka::inside({inner.text}, {size})"] * (before > 0 or after > 0)
+        elif mode == "replicate":
+            inner = Place(f"ka_clamp({inner.text}, 0, {size} - 1)", ATOM, inner.uses)
+        elif mode == "reflect":
+            inner = Place(f"ka::mirror({inner.text}, {size})", ATOM, inner.uses)
+        else:
+            inner = Place(f"ka::around({inner.text}, {size})", ATOM, inner.uses)
+        places[dim] = ZERO if shape[dim] == 1 else inner
+    term = puller.value(source, tuple(places))
+    if not tests:
+        return term
+    value = literal(float(fill), term.ctype) if isinstance(fill, int | float) else ""
+    if isinstance(fill, float):
+        value = puller.named.constant(Const(term.ctype, fill))
+    return chosen(" && ".join(tests), term, Name(term.ctype, value))
+
+
+_MODES = {"constant": "constant", "reflection": "reflect", "replication": "replicate", "circular": "circular"}
+
+
+def _repeat(puller: Puller, node: Node, at: At) -> Term:
+    source = name_of(node.args[0])
+    shape = puller.shape(source)
+    places = at[len(at) - len(shape) :]
+    wide = [parse_size(size) for size in node.spec.shape[len(at) - len(shape) :]]
+    return puller.value(
+        source,
+        tuple(
+            place if size == full else ZERO if size == 1 else _remainder(puller, place, size)
+            for place, size, full in zip(places, shape, wide, strict=True)
+        ),
+    )
+
+
+def _remainder(puller: Puller, place: Place, size: Size) -> Place:
+    return Place(f"{wrapped(place.text, place.level, ATOM)} % {puller.named.size(size)}", PRODUCT, place.uses)
+
+
+def _repeat_interleave(puller: Puller, node: Node, at: At) -> Term:
+    count, dim = node.args[1], argument(node, 2, "dim")
+    if not node.op.endswith("self_int") or not isinstance(count, int) or dim is None:
+        raise Unsupported(f"{node.op} by {count!r}")
+    place = at[puller.dimension(node, dim, len(at))]
+    own = Place(f"{wrapped(place.text, place.level, ATOM)} / {puller.named.attribute(count)}", PRODUCT, place.uses)
+    return puller.value(name_of(node.args[0]), _replaced(at, puller.dimension(node, dim, len(at)), own))
+
+
+def _getitem(puller: Puller, node: Node, at: At) -> Term:
+    """One result of split, chunk or unbind."""
+    whole, place = puller.nodes[name_of(node.args[0])], node.args[1]
+    operator, source = whole.op.partition(".")[0], name_of(whole.args[0])
+    if not isinstance(place, int):
+        raise Unsupported(f"result {place!r}")
+    shape = puller.shape(source)
+    if operator == "unbind":
+        dim = puller.dimension(whole, argument(whole, 1, "dim", 0), len(shape))
+        return puller.value(source, (*at[:dim], Place(str(place)), *at[dim:]))
+    if operator not in ("split", "split_with_sizes", "chunk"):
+        raise Unsupported(f"a result of {whole.op}")
+    dim = puller.dimension(whole, argument(whole, 2, "dim", 0), len(shape))
+    size, given = shape[dim], whole.args[1]
+    if not isinstance(size, int):
+        raise Unsupported("a split of a free dimension")
+    if isinstance(given, list):
+        start = sum(numbers(given)[:place])
+    else:
+        (number,) = numbers(given)
+        start = place * (-(-size // number) if operator == "chunk" else number)
+    return puller.value(source, _replaced(at, dim, _moved(puller, at[dim], start, size)))
+
+
+def _glu(puller: Puller, node: Node, at: At) -> Term:
+    dim = puller.dimension(node, argument(node, 1, "dim", -1), len(at))
+    source, half = name_of(node.args[0]), puller.named.size(node.spec.shape[dim])
+    left = puller.value(source, at)
+    right = puller.value(source, _replaced(at, dim, offset(at[dim], half)))
+    return Apply(left.ctype, "{0} * ka_sigmoid({1})", (left, right))
+
+
+def _triangle(sign: str) -> Rule:
+    def pull(puller: Puller, node: Node, at: At) -> Term:
+        term, diagonal = puller.value(name_of(node.args[0]), at), argument(node, 1, "diagonal", 0)
+        if not isinstance(diagonal, int):
+            raise Unsupported(f"diagonal {diagonal!r}")
+        edge = offset(at[-2], str(diagonal))
+        test = f"{wrapped(at[-1].text, at[-1].level, SUM)} {sign} {wrapped(edge.text, edge.level, SUM)}"
+        return chosen(test, term, Name(term.ctype, literal(0, term.ctype)))
+
+    return pull
+
+
+def _pixel_shuffle(puller: Puller, node: Node, at: At) -> Term:
+    (by,) = numbers(node.args[1])
+    *front, c, h, w = at
+    above = [Place(f"{wrapped(one.text, one.level, PRODUCT)} / {by}", PRODUCT, one.uses) for one in (h, w)]
+    inside = [Place(f"{wrapped(one.text, one.level, PRODUCT)} % {by}", PRODUCT, one.uses) for one in (h, w)]
+    return puller.value(name_of(node.args[0]), (*front, flat((c, *inside), ("", str(by), str(by))), *above))
+
+
+def _channel_shuffle(puller: Puller, node: Node, at: At) -> Term:
+    (groups,) = numbers(node.args[1])
+    source = name_of(node.args[0])
+    each = divide(puller.shape(source)[1], groups)
+    if each is None:
+        raise Unsupported("groups of different sizes")
+    inner, outer = digits(at[1], (puller.named.size(each), str(groups)))
+    return puller.value(source, _replaced(at, 1, flat((outer, inner), (str(groups), puller.named.size(each)))))
+
+
+MOVES: dict[str, Rule] = {
+    **dict.fromkeys(("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "identity"), _same),
+    **dict.fromkeys(("dropout", "feature_dropout"), _dropout),
+    **dict.fromkeys(VIEWS, _view),
+    **dict.fromkeys(("expand", "expand_as", "broadcast_to"), _expand),
+    "permute": _permute,
+    **dict.fromkeys(("transpose", "t", "swapaxes"), _transpose),
+    **dict.fromkeys(("slice", "narrow"), _slice),
+    "select": _select,
+    "flip": _flip,
+    "roll": _roll,
+    **dict.fromkeys(("cat", "concat"), _cat),
+    "stack": _stack,
+    **dict.fromkeys(("pad", "constant_pad_nd"), _pad),
+    **{f"{mode}_pad{n}d": _pad for mode in ("reflection", "replication") for n in (1, 2, 3)},
+    **dict.fromkeys(("repeat", "tile"), _repeat),
+    "repeat_interleave": _repeat_interleave,
+    "getitem": _getitem,
+    "glu": _glu,
+    "tril": _triangle("<="),
+    "triu": _triangle(">="),
+    "pixel_shuffle": _pixel_shuffle,
+    "channel_shuffle": _channel_shuffle,
+}

@@ -1,0 +1,8 @@
+"""Every operator that is followed as a position."""
+
+from __future__ import annotations
+
+from kernel_assistant_training.teacher.gather_moves import GATHERS
+from kernel_assistant_training.teacher.moves import MOVES, Rule
+
+RULES: dict[str, Rule] = {**MOVES, **GATHERS}

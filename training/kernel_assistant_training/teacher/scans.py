@@ -1,0 +1,161 @@
+"""Running sums and products along one dimension, forwards or backwards, with elementwise work on both sides."""
+
+from __future__ import annotations
+
+from random import Random
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.records.canonical import Canonical
+from kernel_assistant.records.graph import Node, OpGraph
+from kernel_assistant_training.teacher.answer import Answer
+from kernel_assistant_training.teacher.around import FLOATS, Around, around, pieces
+from kernel_assistant_training.teacher.frame import HALVES, is_home, lambda_text, parameters
+from kernel_assistant_training.teacher.moves import numbers
+from kernel_assistant_training.teacher.named import Named
+from kernel_assistant_training.teacher.sizes import NoForm
+from kernel_assistant_training.teacher.terms import Load
+
+OPERATORS = {"cumsum": "ka::add", "cumprod": "ka::times"}
+
+
+def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
+    scans = [node for node in task.graph.nodes if node.op.partition(".")[0] in OPERATORS]
+    if len(scans) != 1:
+        return []
+    try:
+        named = Named(task, target)
+        (node,) = (one for one in named.graph.nodes if one.name == scans[0].name)
+        turned = _turned(named.graph, node)
+        back = turned is not None
+        if turned is not None:
+            named.graph = turned
+        place = around(named, node.name, node.name)
+        return _written(named, place, node, numbers(node.args[1])[0] % len(place.shape), back)
+    except (Unsupported, NoForm):
+        return []
+
+
+def _turned(graph: OpGraph, scan: Node) -> OpGraph | None:
+    """flip, scan, flip along one dimension: the graph without the flips, for a scan the other way."""
+    by_name = {node.name: node for node in graph.nodes}
+    first = by_name.get(str(scan.args[0])[1:])
+    behind = [node for node in graph.nodes if f"%{scan.name}" in node.args]
+    if first is None or first.op != "flip" or len(behind) != 1 or behind[0].op != "flip":
+        return None
+    rank = len(scan.spec.shape)
+    dims = [{item % rank for item in numbers(node.args[1])} for node in (first, behind[0], scan)]
+    if scan.name in graph.outputs or not dims[0] == dims[1] == dims[2]:
+        return None
+    last = behind[0].name
+    names = {f"%{last}": f"%{scan.name}"}
+    nodes = []
+    for node in graph.nodes:
+        if node.name in (first.name, last):
+            continue
+        args = tuple(names.get(arg, arg) if isinstance(arg, str) else arg for arg in node.args)
+        args = (first.args[0], *args[1:]) if node is scan else args
+        nodes.append(Node(name=node.name, op=node.op, args=args, kwargs=node.kwargs, spec=node.spec))
+    if any(f"%{first.name}" in node.args for node in nodes):
+        return None
+    outputs = tuple(scan.name if name == last else name for name in graph.outputs)
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=outputs)
+
+
+def _written(named: Named, place: Around, node: Node, dim: int, back: bool) -> list[Answer]:
+    if place.after_loads or not place.before_loads:
+        raise Unsupported("operands behind the scan")
+    if any(load.dtype not in (*FLOATS, "b1") for load in place.before_loads) or node.spec.dtype not in FLOATS:
+        raise Unsupported("a scan of integers")
+    operator = OPERATORS[node.op.partition(".")[0]] + (", false, true" if back else "")
+    last = all(size == 1 for size in place.shape[dim + 1 :])
+    names = parameters(place.before_loads)
+    hole = place.hole
+    behind = "" if place.after is hole else ", " + lambda_text(place.after, [("float", hole.text)], {})
+    if last:
+        return _rows(named, place, dim, operator, names, behind)
+    every = place.before_loads
+    if not all(is_home(load, place.source, named) for load in every):
+        raise Unsupported("operands that are broadcast")
+    function = lambda_text(place.before, [(load.ctype, names[id(load)]) for load in every], names)
+    outer, inner = (named.product(part) for part in (place.shape[:dim], place.shape[dim + 1 :]))
+    behind = behind or f", [](float {hole.text}) {{ return {hole.text}; }}"
+    pointers = ", ".join(named.prefix + name for name in ("out0", *(load.buffer for load in every)))
+    sizes = f"{outer}, {named.size(place.shape[dim])}, {inner}, {function}{behind}, {pointers}"
+    if named.target == "cpu":
+        body = [f"ka::scan_columns<{operator}>({sizes});"]
+        return [Answer(pieces(named, "", [], "", "ka/columns.h", body).source(), ("scan-columns",))]
+    outer, inner = (named.product(part, "") for part in (place.shape[:dim], place.shape[dim + 1 :]))
+    body = [f"ka::scan_columns<V, {operator}>({sizes});"]
+    widest = 2 if _dtype(place) in HALVES else 1
+    found = []
+    for threads, vector in ((128, widest), (256, widest), (128, 2 * widest), (64, widest)):
+        groups = f"cdiv({inner},V)"
+        grid = f"grid=cdiv({groups if outer == '1' else f'{outer}*{groups}'},T) block=T"
+        made = pieces(named, f"T={threads} V={vector}", [], grid, "ka/columns.cuh", body)
+        found.append(Answer(made.source(), ("scan-columns",)))
+    return found
+
+
+def _dtype(place: Around) -> str:
+    return next(load.dtype for load in place.before_loads if load.dtype in FLOATS)
+
+
+def _rows(named: Named, place: Around, dim: int, operator: str, names: dict[int, str], behind: str) -> list[Answer]:
+    width = named.size(place.shape[dim])
+    along = [load for load in place.before_loads if load.at[-1].text == place.source.at[dim].text]
+    lines = []
+    for load in place.before_loads:
+        if load in along:
+            if any(place.source.at[dim].text in one.uses for one in load.at[:-1]):
+                raise Unsupported("a row read twice")
+            continue
+        if any(place.source.at[dim].text in one.uses for one in load.at):
+            raise Unsupported("a row that is read otherwise")
+        index = _row(named, place, load, dim)
+        lines.append(f"const {load.ctype} {names[id(load)]} = ka_get({named.prefix}{load.buffer}[{index}]);")
+    if not along:
+        raise Unsupported("a scan of equal values")
+    arguments = [(load.ctype, names[id(load)]) for load in along]
+    function = lambda_text(place.before, arguments, names, captures=bool(lines))
+    pointers = [f"{named.prefix}out0 + r * {width}"]
+    for load in along:
+        above = Load(load.buffer, load.dtype, load.ctype, load.at[:-1], load.sizes[:-1])
+        index = _row(named, place, above, dim)
+        pointers.append(named.prefix + load.buffer + ("" if index == "0" else f" + {index} * {width}"))
+    call = f"{width}, {function}{behind}, {', '.join(pointers)});"
+    rows = named.product(place.shape[:dim], "")
+    if named.target == "cpu":
+        inside = "\n".join([*lines, f"ka::scan_row<{operator}>({call}"]).split("\n")
+        body = [f"ka::rows(a->rows, {width}, [=](int64_t r) {{", *(f"  {line}" for line in inside), "});"]
+        return [Answer(pieces(named, "", [f"rows={rows}"], "", "ka/scan.h", body).source(), ("scan",))]
+    body = ["const int64_t r = blockIdx.x;", *lines, f"ka::scan_row<T, V, N, {operator}>({call}"]
+    found = []
+    for threads, vector, items in _schedules(place, dim):
+        sets = f"T={threads} V={vector} N={items}"
+        made = pieces(named, sets, [], f"grid={rows} block=T", "ka/scan.cuh", body)
+        found.append(Answer(made.source(), ("scan",)))
+    return found
+
+
+def _row(named: Named, place: Around, load: Load, dim: int) -> str:
+    """Where the row of an operand is that has all dimensions above the scan, or none."""
+    texts = [one.text for one, size in zip(load.at, load.sizes, strict=True) if size != "1"]
+    above = [one.text for one in place.source.at[:dim] if one.text != "0"]
+    if not texts:
+        return "0"
+    if texts != above:
+        raise Unsupported("rows that are broadcast")
+    return "r"
+
+
+def _schedules(place: Around, dim: int) -> list[tuple[int, int, int]]:
+    """(threads, vector, vectors a thread): one or a few tiles a row."""
+    vector = 8 if _dtype(place) in HALVES else 4
+    size = place.shape[dim]
+    every = [(256, vector, 4), (128, vector, 4), (256, vector, 2), (512, vector, 2), (128, vector, 2), (64, vector, 2)]
+    every += [(64, vector, 1), (32, vector, 1), (256, vector, 1)]
+    if not isinstance(size, int):
+        return every[:4]
+    wanted = min(size, 256 * vector * 4)
+    ordered = sorted(every, key=lambda one: (abs(one[0] * one[1] * one[2] - wanted), one[0] != 256))
+    return ordered[:5]

@@ -1,0 +1,191 @@
+"""Values as C expressions: what is read where, what is computed of it, and the text of both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+#: How tightly a text holds together: an operand of `*` must be of level 2 on the left, 3 on the right.
+CHOICE, SUM, PRODUCT, ATOM = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position along a dimension as C text; `uses` are the loop variables in it."""
+
+    text: str
+    level: int = ATOM
+    uses: frozenset[str] = frozenset()
+
+
+ZERO = Place("0")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Load:
+    """An element of a buffer: a position for each dimension, with the dimensions' sizes as text, outermost first."""
+
+    buffer: str
+    dtype: str
+    ctype: str
+    at: tuple[Place, ...]
+    sizes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Apply:
+    """C text with {0}, {1}, … for the arguments. What stands behind a condition is in `guarded`: it may only be
+    computed where it is chosen."""
+
+    ctype: str
+    text: str
+    args: tuple[Term, ...]
+    guarded: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Name:
+    """A number or a variable."""
+
+    ctype: str
+    text: str
+    level: int = ATOM
+
+
+Term = Load | Apply | Name
+_CALL = re.compile(r"[a-z_]\w*\((?:\{\d\}(?:, )?|[\w.]+(?:, )?)*\)$")
+_INNER = re.compile(r"\([^()]*\)")
+
+
+@lru_cache(maxsize=1024)
+def level_of(text: str) -> int:
+    """How tightly the operators of a text hold it together."""
+    while (rest := _INNER.sub("", text)) != text:
+        text = rest
+    if " ? " in text:
+        return CHOICE
+    if " + " in text or " - " in text:
+        return SUM
+    return PRODUCT if text[:1] in "-!~" or re.search(r" [*/%] ", text) else ATOM
+
+
+def wrapped(text: str, level: int, least: int) -> str:
+    return text if level >= least else f"({text})"
+
+
+def offset(place: Place, by: str) -> Place:
+    """The position plus a number or a name; `by` may begin with a minus."""
+    if by in ("0", "-0"):
+        return place
+    sign, number = ("-", by[1:]) if by.startswith("-") else ("+", by)
+    if place.text == "0":
+        return Place(by, SUM if sign == "-" else ATOM)
+    return Place(f"{wrapped(place.text, place.level, SUM)} {sign} {number}", SUM, place.uses)
+
+
+def flat(at: tuple[Place, ...], sizes: tuple[str, ...]) -> Place:
+    """The position in a row-major tensor of these sizes."""
+    found = ZERO
+    for place, size in zip(at, sizes, strict=True):
+        if size == "1":
+            continue
+        uses = found.uses | place.uses
+        if found.text == "0":
+            found = Place(place.text, place.level, uses)
+            continue
+        above = f"{wrapped(found.text, found.level, PRODUCT if found.level == PRODUCT else ATOM)} * {_factor(size)}"
+        found = Place(above, PRODUCT, uses)
+        if place.text != "0":
+            found = Place(f"{above} + {wrapped(place.text, place.level, SUM)}", SUM, uses)
+    return found
+
+
+def _factor(size: str) -> str:
+    return size if size.replace(".", "").replace("->", "").isalnum() or size.startswith("(") else f"({size})"
+
+
+def digits(place: Place, sizes: tuple[str, ...]) -> tuple[Place, ...]:
+    """The positions along dimensions of these sizes, given that in the tensor that they make up together."""
+    found = []
+    for number, size in enumerate(sizes):
+        below = [_factor(one) for one in sizes[number + 1 :] if one != "1"]
+        if size == "1":
+            found.append(ZERO)
+            continue
+        first = all(one == "1" for one in sizes[:number])
+        text, level = place.text, place.level
+        if below:
+            divisor = below[0] if len(below) == 1 else "(" + " * ".join(below) + ")"
+            text, level = f"{wrapped(text, level, PRODUCT)} / {divisor}", PRODUCT
+        if not first:
+            text, level = f"{wrapped(text, level, PRODUCT)} % {_factor(size)}", PRODUCT
+        found.append(Place(text, level, place.uses))
+    return tuple(found)
+
+
+class Writer:
+    """Terms as text. A term that is read twice becomes a variable, in `lines`, unless it stands behind a condition."""
+
+    def __init__(self, load: Callable[[Load], str]) -> None:
+        self.load = load
+        self.lines: list[str] = []
+        self._names: dict[int, tuple[str, int]] = {}
+        self._reads: dict[int, int] = {}
+        self._alive: list[Term] = []
+
+    def count(self, term: Term, times: int = 1) -> None:
+        """Before anything is written: who is read how often."""
+        known = id(term) in self._reads
+        self._reads[id(term)] = self._reads.get(id(term), 0) + times
+        self._alive.append(term)
+        if not known and isinstance(term, Apply):
+            for number, arg in enumerate(term.args):
+                if not (term.guarded and number):
+                    self.count(arg, max(1, term.text.count(f"{{{number}}}")))
+
+    def text(self, term: Term, guarded: bool = False) -> tuple[str, int]:
+        """C text and how tightly it holds together."""
+        if id(term) in self._names:
+            return self._names[id(term)]
+        if isinstance(term, Name):
+            return term.text, term.level
+        found = (self.load(term), ATOM) if isinstance(term, Load) else self._apply(term, guarded)
+        plain = isinstance(term, Load) and found[0].isidentifier()
+        if not guarded and not plain and self._reads.get(id(term), 0) > 1:
+            name = f"t{len(self._names)}"
+            self.lines.append(f"const {term.ctype} {name} = {found[0]};")
+            found = self._names[id(term)] = (name, ATOM)
+        return found
+
+    def _apply(self, term: Apply, guarded: bool) -> tuple[str, int]:
+        args = [self.text(arg, guarded or (term.guarded and number > 0)) for number, arg in enumerate(term.args)]
+        if _CALL.match(term.text):
+            return term.text.format(*(text for text, _ in args)), ATOM
+        if term.guarded:
+            return term.text.format(*(wrapped(text, level, CHOICE) for text, level in args)), CHOICE
+        own = level_of(term.text)
+        texts = []
+        for number, (text, level) in enumerate(args):
+            left = number == 0 and own < ATOM and term.text.startswith("{0} ") and term.text.count("{0}") == 1
+            right = PRODUCT if own == SUM and number == 1 and term.text in ("{0} + {1}", "{0} - {1}") else ATOM
+            texts.append(wrapped(text, level, own if left else right))
+        return term.text.format(*texts), own
+
+
+def loads(term: Term) -> list[Load]:
+    """Every load below a term, each once, in the order in which they are read."""
+    found: list[Load] = []
+    seen: set[int] = set()
+    stack = [term]
+    while stack:
+        one = stack.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, Load):
+            found.append(one)
+        elif isinstance(one, Apply):
+            stack.extend(reversed(one.args))
+    return found

@@ -1,0 +1,198 @@
+"""Pooling in one, two or three dimensions, with what is computed of each input before and of each result behind."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import Random
+
+from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.sizes import Size
+from kernel_assistant.records.canonical import Canonical
+from kernel_assistant.records.graph import Node
+from kernel_assistant_training.teacher.answer import Answer
+from kernel_assistant_training.teacher.around import FLOATS, Around, around, pieces
+from kernel_assistant_training.teacher.frame import is_home, lambda_text, parameters
+from kernel_assistant_training.teacher.moves import argument, name_of, numbers
+from kernel_assistant_training.teacher.named import Named
+from kernel_assistant_training.teacher.sizes import NoForm
+from kernel_assistant_training.teacher.terms import Apply, Load, Name, Term
+
+#: Windows are written out by the compiler.
+LARGEST = 64
+
+
+@dataclass(frozen=True)
+class Pool:
+    """`divisor` is what a sum is divided by: "" for maxima, `count` for the positions that exist. `shared`: whether
+    windows below each other share lines, and whether all but one."""
+
+    dims: int
+    kernel: list[str]
+    stride: list[str]
+    padding: list[int]
+    dilation: list[str]
+    divisor: str
+    shared: tuple[bool, bool] = (False, False)
+
+    def result(self, total: Name) -> Term:
+        return Apply("float", "{0} / {1}", (total, Name("float", self.divisor))) if self.divisor else total
+
+    @property
+    def type(self) -> str:
+        """`ka::pool2d<3, 2>`."""
+        one = [self.kernel, self.stride, self.dilation]
+        if all(len(set(numbers)) == 1 for numbers in one):
+            (kernel,), (stride,), (dilation,) = (set(numbers) for numbers in one)
+            values = [kernel] + [stride] * (stride != kernel or dilation != "1") + [dilation] * (dilation != "1")
+            return f"ka::pool{self.dims}d<{', '.join(values)}>"
+        full = [["1"] * (3 - self.dims) + numbers for numbers in one[: 3 if set(self.dilation) != {"1"} else 2]]
+        return f"ka::pool<{', '.join(number for numbers in full for number in numbers)}>"
+
+
+def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
+    pools = [node for node in task.graph.nodes if "_pool" in node.op]
+    if len(pools) != 1:
+        return []
+    try:
+        named = Named(task, target)
+        (node,) = (one for one in named.graph.nodes if one.name == pools[0].name)
+        pool = _pool(named, node)
+        return _written(named, around(named, _value_of(named, node), node.name, pool.result), pool)
+    except (Unsupported, NoForm):
+        return []
+
+
+def _value_of(named: Named, node: Node) -> str:
+    """The node, or the first of its results if it has two and only this is read."""
+    picks = [one for one in named.graph.nodes if one.op == "getitem" and one.args[0] == f"%{node.name}"]
+    if not picks:
+        return node.name
+    if len(picks) > 1 or picks[0].args[1] != 0:
+        raise Unsupported("indices of a pool")
+    return picks[0].name
+
+
+def _pool(named: Named, node: Node) -> Pool:
+    name = node.op.partition(".")[0].removesuffix("_with_indices")
+    dims = int(name[-2])
+    before, behind = (named.shape(one)[-dims:] for one in (name_of(node.args[0]), node.name))
+    inputs, outputs = _known(before), _known(behind)
+    if name.startswith("adaptive"):
+        if any(size % out for size, out in zip(inputs, outputs, strict=True)):
+            raise Unsupported("windows of different sizes")
+        sizes = [size // out for size, out in zip(inputs, outputs, strict=True)]
+        kernel = [_quotient(named, size, out) for size, out in zip(inputs, outputs, strict=True)]
+        divisor = " * ".join(one if " " not in one else f"({one})" for one in kernel)
+        divisor = f"({divisor})" if " " in divisor else divisor
+        found = Pool(dims, kernel, kernel, [0] * dims, ["1"] * dims, "" if "max" in name else divisor)
+    elif name.startswith(("max", "avg")):
+        sizes, stride, padding, dilation = _numbers(node, dims, 4 if name.startswith("max") else 3)
+        divisor = "" if name.startswith("max") else _divisor(node, sizes, stride, padding, inputs, outputs)
+        texts = [[str(number) for number in numbers] for numbers in (sizes, stride, dilation)]
+        shared = (stride[max(dims - 2, 0)] < sizes[max(dims - 2, 0)], stride[max(dims - 2, 0)] == 1)
+        found = Pool(dims, texts[0], texts[1], padding, texts[2], divisor, shared)
+    else:
+        raise Unsupported(f"operator {node.op}")
+    if math.prod(sizes) > LARGEST:
+        raise Unsupported("a window too large to be written out")
+    return found
+
+
+def _known(sizes: list[Size]) -> list[int]:
+    found = [size for size in sizes if isinstance(size, int)]
+    if len(found) != len(sizes):
+        raise Unsupported("pooling over dimensions of free size")
+    return found
+
+
+def _quotient(named: Named, size: int, out: int) -> str:
+    if size == out:
+        return "1"
+    return named.size(size) if out == 1 else f"{named.size(size)} / {named.size(out)}"
+
+
+def _numbers(node: Node, dims: int, count: int) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Kernel, stride, padding, dilation."""
+    found: list[list[int]] = []
+    names = ("kernel_size", "stride", "padding", "dilation")
+    for place in range(4):
+        given = argument(node, place + 1, names[place]) if place < count else None
+        default = ([], found[0] if found else [], [0], [1])[place]
+        own = default if given in (None, []) else numbers(given)
+        found.append(own * (dims // len(own)))
+    return found[0], found[1], found[2], found[3]
+
+
+def _divisor(
+    node: Node, kernel: list[int], stride: list[int], padding: list[int], inputs: list[int], outputs: list[int]
+) -> str:
+    override = argument(node, 6, "divisor_override")
+    if isinstance(override, int):
+        return str(override)
+    ends = [(out - 1) * s + k - p for out, s, k, p in zip(outputs, stride, kernel, padding, strict=True)]
+    behind = any(end > size + p for end, size, p in zip(ends, inputs, padding, strict=True))
+    outside = any(padding) or any(end > size for end, size in zip(ends, inputs, strict=True))
+    if not outside:
+        return str(math.prod(kernel))
+    if not argument(node, 5, "count_include_pad", True):
+        return "count"
+    if behind:
+        if any(padding):
+            raise Unsupported("windows that leave the padding")
+        return "count"
+    return str(math.prod(kernel))
+
+
+def _written(named: Named, place: Around, pool: Pool) -> list[Answer]:
+    (load,) = place.before_loads
+    if not is_home(load, place.source, named) or any(one.dtype not in FLOATS for one in [load, *place.after_loads]):
+        raise Unsupported("an input that is read elsewhere")
+    prefix = named.prefix
+    shape = place.source_shape
+    planes = named.product(shape[: -pool.dims], "")
+    sizes = [named.size(size) for size in (*shape[-pool.dims :], *place.shape[-pool.dims :])]
+    geometry = f"const ka::shape s = ka::shape{pool.dims}d({', '.join([*sizes, *map(str, pool.padding)])});"
+    names = parameters([load, *place.after_loads])
+    before = lambda_text(place.before, [("float", names[id(load)])], names)
+    arguments = [("float", place.hole.text), ("int", "count" if pool.divisor == "count" else "")]
+    arguments += [("float", names[id(one)]) for one in place.after_loads]
+    after = lambda_text(place.after, arguments, names)
+    more = [_beside(named, place, one, pool) for one in place.after_loads]
+    operator = "ka::add" if pool.divisor else "ka::most"
+    operands = ",\n    ".join([before, after, ", ".join([f"{prefix}out0", prefix + load.buffer, *more])])
+    if named.target == "cpu":
+        body = [geometry, f"{pool.type}::run<{operator}>(a->planes, s, {operands});"]
+        return [Answer(pieces(named, "", [f"planes={planes}"], "", "ka/window.h", body).source(), ("window",))]
+    body = [geometry, f"{pool.type}::run<R, {operator}>(a.planes, s, {operands});"]
+    outs = [named.size(size) for size in place.shape[-pool.dims :]]
+    lines = outs[-2] if pool.dims > 1 else "1"
+    found = []
+    for threads, together in _schedules(pool, place.shape[-2] if pool.dims > 1 else 1):
+        bands = [f"cdiv({lines},R)"] if pool.dims > 1 else []
+        total = "*".join([planes, *outs[: pool.dims - 2], *bands, outs[-1]])
+        sets, grid = f"T={threads} R={together}", f"grid=cdiv({total},T) block=T"
+        made = pieces(named, sets, [f"planes={planes}"], grid, "ka/window.cuh", body)
+        found.append(Answer(made.source(), ("window",)))
+    return found
+
+
+def _beside(named: Named, place: Around, load: Load, pool: Pool) -> str:
+    """An operand of the second function: lies as the result does, or has a number for each channel."""
+    if is_home(load, place.loops, named):
+        return named.prefix + load.buffer
+    channel = len(place.shape) - pool.dims - 1
+    texts = [one.text for one, size in zip(load.at, load.sizes, strict=True) if size != "1"]
+    if channel < 0 or texts != [place.loops.at[channel].text]:
+        raise Unsupported("an operand that lies otherwise")
+    return f"ka::channel({named.prefix}{load.buffer}, {named.size(place.shape[channel])})"
+
+
+def _schedules(pool: Pool, lines: object) -> list[tuple[int, int]]:
+    """(threads, outputs below each other): several where their windows share rows."""
+    if pool.dims == 1 or (isinstance(lines, int) and lines < 2):
+        return [(256, 1), (128, 1), (512, 1)]
+    shared, closest = pool.shared
+    best = 4 if shared and closest else 2 if shared else 1
+    others = [one for one in (2, 1, 4) if one != best]
+    return [(256, best), (256, others[0]), (128, best), (512, best), (256, others[1])]
