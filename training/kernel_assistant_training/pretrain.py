@@ -181,7 +181,11 @@ def batch_of(rows: Rows, prompt_weight: float, device: torch.device) -> Batch:
         learned.astype(np.float32),
         np.cumsum((rows.flags & FIRST) != 0, axis=1, dtype=np.int32),
     )
-    return Batch(*(torch.from_numpy(part).to(device, non_blocking=True) for part in parts))
+    tensors = [torch.from_numpy(part) for part in parts]
+    if device.type == "cuda":
+        # From pinned memory the host does not wait for the device, which is still busy with the step before.
+        tensors = [tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors]
+    return Batch(*tensors)
 
 
 def weighted_losses(
