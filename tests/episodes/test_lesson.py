@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from kernel_assistant_training.episodes.lesson import FINISH, Kind, Lesson, Saying, fence, lesson, near_floor
-from tests.episodes.written import CPU, SLOW
+from kernel_assistant_training.episodes.slow import slowed
+from tests.episodes.written import CPU, CUDA, SLOW
 
 FAR, NEAR = "ok .214 eager .42 floor .12", "ok .125 compile .198 floor .12 regs 40"
 OTHER = CPU.replace("ka_rsqrt", "1.0f / ka_sqrt")
@@ -33,7 +34,8 @@ def test_behind_a_fault_stands_the_same_source_without_it():
     for found in drawn():
         for saying, following in zip(found.sayings, found.sayings[1:], strict=False):
             if saying.kind is Kind.fault and following.kind is not Kind.fault:
-                assert saying.fault and following.source in (CPU, SLOW, OTHER) and following.source != saying.source
+                assert saying.fault and following.source != saying.source
+                assert following.source in (CPU, SLOW, OTHER) or following.fault == "slowed"
 
 
 def test_constants_are_changed_by_a_plan_line_and_more_by_a_rewrite():
@@ -64,6 +66,8 @@ def test_what_is_heard_decides():
     assert found.next(1, "compile L2 no") is None
     assert found.next(2, NEAR).text == found.next(3, FAR).text == FINISH
     assert Lesson(sayings[2:3]).behaviours == ("first",)
+    slow = Lesson((Saying(Kind.slow, "b", fault="slowed"), sayings[2]))
+    assert slow.next(0, FAR) is sayings[2] and slow.next(0, NEAR) is None
 
 
 def test_the_floor_is_read_from_the_observation():
@@ -74,3 +78,20 @@ def test_the_floor_is_read_from_the_observation():
 def test_a_lesson_needs_an_answer():
     with pytest.raises(ValueError, match="an answer"):
         lesson([], "cpu", Random(0))
+
+
+def test_slower_versions_stay_whole():
+    rows = CUDA.replace("V=4 I=1", "V=4 I=2")
+    heads = {slowed(rows, "cuda", Random(seed)).split("\n")[0] for seed in range(20)}
+    assert heads == {"// set: T=128 V=1 I=8", "// set: T=128 V=4 I=8"}
+    flat = "// set: T=256 V=1\n// launch: k0(x0, out0, n=B*D0) grid=cdiv(B*D0,T*V) block=T\n"
+    assert slowed(flat, "cuda", Random(0)) == flat.replace("T=256", "T=32")
+    assert "ka::rows(a->rows, 1, [=]" in slowed(CPU, "cpu", Random(0))
+    assert slowed("int x;", "cpu", Random(0)) is None
+
+
+def test_slowed_sources_are_in_lessons():
+    alone = [lesson([CPU], "cpu", Random(seed), faults=0.0) for seed in range(300)]
+    slow = [found for found in alone if found.behaviours == ("slowed",)]
+    assert 0.2 < len(slow) / 300 < 0.4
+    assert {found.sayings[1].source for found in slow} == {CPU}

@@ -19,6 +19,7 @@ from kernel_assistant_training.episodes.run import run
 @click.option("--target", type=click.Choice(["cpu", "cuda"]), required=True)
 @click.option("--seconds", type=float, required=True, help="When no further lesson begins.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder; is continued.")
+@click.option("--lessons", type=int, default=1 << 62, help="Most of a process.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the stream of tasks.")
 @click.option("--processes", type=int, default=1, show_default=True, help="Players that share the device.")
 @click.option("--builders", type=int, default=1, show_default=True, help="Compilers at a time, for each player.")
@@ -29,6 +30,7 @@ def main(
     target: str,
     seconds: float,
     out: Path,
+    lessons: int,
     seed: int,
     processes: int,
     builders: int,
@@ -48,6 +50,7 @@ def main(
         builders=builders,
         faults=faults,
         estimated_compile=estimated_compile,
+        lessons=lessons,
     )
     click.echo(json.dumps(run(options), indent=2))
 

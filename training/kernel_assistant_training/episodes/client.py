@@ -8,15 +8,16 @@ from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import Request
 from kernel_assistant.policy.embedded import CONTEXT_TOKENS
 from kernel_assistant.records.transcript import Message
-from kernel_assistant_training.episodes.lesson import Lesson, Saying
+from kernel_assistant_training.episodes.lesson import Kind, Lesson, Saying
 
 
 class LessonFailed(Exception):
-    """What was heard contradicts the lesson: a fault without a consequence, or a right answer that is refused."""
+    """What was heard contradicts the lesson: a fault without a consequence, or what should be right and is `refused`."""
 
     def __init__(self, saying: Saying, observation: str) -> None:
         super().__init__(observation)
         self.saying, self.observation = saying, observation
+        self.refused = saying.kind is not Kind.fault and not observation.startswith(("ok ", "not slower"))
 
 
 class TeacherClient:

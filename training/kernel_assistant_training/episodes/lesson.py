@@ -15,6 +15,7 @@ from random import Random
 from kernel_assistant.agent.directives import UNITS, read_constants
 from kernel_assistant.serving.template import write_call
 from kernel_assistant_training.episodes.faults import faulty
+from kernel_assistant_training.episodes.slow import slowed
 
 FINISH = write_call("finish", "{}")
 LANGUAGE = {"cuda": "cuda", "cpu": "cpp"}
@@ -22,6 +23,8 @@ LANGUAGE = {"cuda": "cuda", "cpu": "cpp"}
 NEAR_FLOOR = 0.9
 #: Shares of the lessons that have a fault, a second one behind it, a slow schedule first, another try at the end.
 FAULTS, SECOND_FAULT, SLOW, TRY = 0.25, 0.1, 0.3, 0.25
+#: Of the slow ones, how many are made slow on purpose and not another of the teacher's schedules.
+SLOWED = 0.6
 _SET = re.compile(r"^\s*// set:.*$", re.MULTILINE)
 _OK = re.compile(r"^ok (\S+) .*\bfloor (\S+)")
 
@@ -38,7 +41,7 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True)
 class Saying:
-    """One reply of the teacher; `source` is what it comes to, `fault` what is wrong with it."""
+    """One reply of the teacher; `source` is what it comes to, `fault` what is wrong with it: such a one is not learned."""
 
     kind: Kind
     text: str
@@ -62,7 +65,7 @@ class Lesson:
         """What follows saying number `place` when `observation` was heard; None where that contradicts the lesson."""
         said = self.sayings[place]
         right = observation.startswith("ok ")
-        if right == (said.kind is Kind.fault):
+        if right == (said.kind is Kind.fault) or (said.fault and near_floor(observation)):
             return None
         if place + 1 == len(self.sayings) or (right and near_floor(observation)):
             return Saying(Kind.finish, FINISH)
@@ -74,11 +77,15 @@ def lesson(sources: Sequence[str], target: str, random: Random, faults: float = 
     if not sources:
         raise ValueError("a lesson needs an answer")
     others = list(sources[1:])
-    first, kind = sources[0], Kind.answer
-    if others and random.random() < SLOW:
-        first, kind = others.pop(random.randrange(len(others))), Kind.slow
+    first, kind, how = sources[0], Kind.answer, ""
+    if random.random() < SLOW:
+        slow = slowed(sources[0], target, random) if not others or random.random() < SLOWED else None
+        if slow is not None:
+            first, kind, how = slow, Kind.slow, "slowed"
+        elif others:
+            first, kind = others.pop(random.randrange(len(others))), Kind.slow
     said = _mistakes(first, target, random, faults)
-    said.append(Saying(kind, fence(first, target), first))
+    said.append(Saying(kind, fence(first, target), first, how))
     if kind is Kind.slow:
         said.append(_changed(Kind.answer, first, sources[0], target))
     if others and random.random() < TRY:

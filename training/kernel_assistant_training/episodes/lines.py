@@ -15,7 +15,8 @@ R = TypeVar("R", bound=Record)
 
 
 class Episode(Record, frozen=True, kw_only=True):
-    """One conversation. Times in milliseconds, `seconds` by stage; `number` is that of the task in its stream.
+    """One conversation. Times in milliseconds, `seconds` by stage (`playing` has all from the
+    first write on); `number` is that of the task in its stream.
 
     `messages` are dictionaries with role, content, tool_call_id where there is one, and `loss` for what an assistant
     says. `compile` says where `compile_ms` is from: "estimated", or "none".
@@ -42,7 +43,8 @@ class Episode(Record, frozen=True, kw_only=True):
 
 class Failure(Record, frozen=True, kw_only=True):
     """What contradicted its lesson. `what` is "harmless" (a fault), "answer" (a right one that fails), "graph" (traced
-    otherwise than it was written) or "open" (the task cannot be judged)."""
+    otherwise than it was written), "open" (the task cannot be judged), "teacher" (it failed), "stopped" (the
+    conversation got too long) or "worker" (it was lost)."""
 
     number: int
     key: str

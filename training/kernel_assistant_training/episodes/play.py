@@ -15,7 +15,7 @@ from kernel_assistant.environment.session import Environment
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import Baseline, Evaluation, Step
 from kernel_assistant.records.transcript import Message
-from kernel_assistant_training.episodes.client import TeacherClient
+from kernel_assistant_training.episodes.client import LessonFailed, TeacherClient
 from kernel_assistant_training.episodes.lesson import Kind, Lesson, Saying
 
 LIMITS = Limits(turns=12)
@@ -36,11 +36,18 @@ class Played:
         """Of the right candidates; a lesson has one."""
         return min(ms for _, found in self.turns if (ms := _ms(found)) is not None)
 
+    def check(self) -> None:
+        """Raises LessonFailed for a turn that was made slow and is not."""
+        for saying, found in self.turns:
+            if saying.kind is Kind.slow and saying.fault and (ms := _ms(found)) is not None:
+                if ms <= SLOWER * self.best_ms:
+                    raise LessonFailed(saying, f"not slower: {ms:.4g} ms, best {self.best_ms:.4g}")
+
     def losses(self) -> list[bool]:
         """For each reply whether it is to be learned."""
         best = self.best_ms
         return [
-            saying.kind is Kind.finish or ((ms := _ms(found)) is not None and ms <= SLOWER * best)
+            saying.kind is Kind.finish or ((ms := _ms(found)) is not None and ms <= SLOWER * best and not saying.fault)
             for saying, found in self.turns
         ]
 
@@ -56,8 +63,8 @@ class Played:
 def play(environment: Environment, lesson: Lesson, baseline: Baseline, folder: Path, seconds: float = 300.0) -> Played:
     """Play a lesson to its `finish`; `baseline` is what the prompt says, `folder` an empty workspace.
 
-    No other stop counts: a conversation ends when the teacher ends it. Raises LessonFailed, Stop, Cancelled,
-    WorkerError and DeviceError.
+    No other stop counts: a conversation ends when the teacher ends it. Raises LessonFailed where it contradicts the
+    lesson, Stop, Cancelled, WorkerError and DeviceError.
     """
     client = TeacherClient(lesson)
     world = World(
@@ -105,7 +112,9 @@ def _played(client: TeacherClient, policy: ModelPolicy, steps: list[Step], basel
     replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
     behind = [messages[place + 1].candidate if place + 1 < len(messages) else "" for place in replies]
     turns = tuple((saying, found.get(key)) for saying, key in zip(client.said, behind, strict=True))
-    return Played(messages, turns, baseline)
+    played = Played(messages, turns, baseline)
+    played.check()
+    return played
 
 
 def _ms(evaluation: Evaluation | None) -> float | None:

@@ -6,9 +6,10 @@ import shutil
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -27,7 +28,7 @@ from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.client import LessonFailed
-from kernel_assistant_training.episodes.lesson import Kind, Lesson, lesson
+from kernel_assistant_training.episodes.lesson import Lesson, lesson
 from kernel_assistant_training.episodes.lines import Episode, Failure, Lines, as_document, read_lines
 from kernel_assistant_training.episodes.play import Played, play
 from kernel_assistant_training.episodes.subject import Subject, subjects
@@ -41,7 +42,8 @@ CALIBRATIONS = 3
 
 @dataclass(frozen=True)
 class Options:
-    """`part` of `parts` processes, `builders` compilers at a time in each; `until` is a time of `time.monotonic`."""
+    """`part` of `parts` processes, `builders` compilers at a time in each. Each ends at `until`, a time of
+    `time.monotonic`, or after `lessons`; `cache` has the device's bandwidths."""
 
     target: str
     out: Path
@@ -54,6 +56,7 @@ class Options:
     builders: int = 1
     faults: float = 0.25
     estimated_compile: float = 0.5
+    lessons: int = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,11 @@ class Waiting:
 
 
 class Player:
-    """Plays until the time is over. `counts` says what became of the lessons, `spent` the seconds by stage."""
+    """Plays until the time is over. `counts` says what became of the lessons."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.counts: Counter[str] = Counter()
-        self.spent: defaultdict[str, float] = defaultdict(float)
         name = f"{options.target}-{options.part:02}.jsonl"
         self._episodes = Lines(options.out / f"episodes-{name}")
         self._failures = Lines(options.out / f"failures-{name}")
@@ -89,14 +91,15 @@ class Player:
 
     def run(self) -> None:
         waiting: deque[Waiting] = deque()
-        lessons = self._lessons()
-        while time.monotonic() < self.options.until:
-            while len(waiting) < AHEAD:
-                waiting.append(next(lessons))
-                self._compiler.begin(waiting[-1].candidates)
-            one = waiting.popleft()
-            self._play(one)
-            self._compiler.forget(one.candidates)
+        for one in islice(self._lessons(), self.options.lessons):
+            waiting.append(one)
+            self._compiler.begin(one.candidates)
+            if len(waiting) > AHEAD:
+                self._next(waiting)
+            if time.monotonic() >= self.options.until:
+                return
+        while waiting and time.monotonic() < self.options.until:
+            self._next(waiting)
 
     def close(self) -> None:
         self._cancel.set()
@@ -118,13 +121,25 @@ class Player:
     def _lessons(self) -> Iterator[Waiting]:
         """Those that were not played before."""
         options = self.options
-        stream = subjects(options.seed, options.target, first=self._first, part=options.part, parts=options.parts)
+        stream = subjects(
+            options.seed,
+            options.target,
+            first=self._first,
+            part=options.part,
+            parts=options.parts,
+            broken=lambda number, key, why: self._add(Failure(number=number, key=key, what="teacher", message=why)),
+        )
         for subject in stream:
             random = Random(f"lesson {options.seed} {subject.number}")
             planned = lesson([answer.source for answer in subject.answers], options.target, random, options.faults)
             if (subject.key, planned.behaviours) not in self._known:
                 self._known.add((subject.key, planned.behaviours))
                 yield Waiting(subject, planned, subject.candidates(planned, options.target), random)
+
+    def _next(self, waiting: deque[Waiting]) -> None:
+        one = waiting.popleft()
+        self._play(one)
+        self._compiler.forget(one.candidates)
 
     def _play(self, one: Waiting) -> None:
         began = time.perf_counter()
@@ -143,11 +158,10 @@ class Player:
                 compiler=self._compiler,
                 measuring=self._turn,
             ) as environment:
-                self.spent["open"] += time.perf_counter() - began
-                self._converse(one, environment, text)
+                self._converse(one, environment, text, {"open": time.perf_counter() - began})
         except LessonFailed as failed:
             said = failed.saying
-            what = "harmless" if said.kind is Kind.fault else "answer"
+            what = "harmless" if said.fault and not failed.refused else "answer"
             self._fail(one, what, failed.observation, source=said.source, fault=said.fault, task=text)
         except UsageError as error:
             self._fail(one, "open", error.cause, task=text)
@@ -157,9 +171,8 @@ class Player:
             self._fail(one, "worker", error.cause, task=text)
             if not self._worker.alive:
                 self._worker.restart(self._cancel)
-        self.spent["all"] += time.perf_counter() - began
 
-    def _converse(self, one: Waiting, environment: Environment, text: str) -> None:
+    def _converse(self, one: Waiting, environment: Environment, text: str, spent: dict[str, float]) -> None:
         if canonical(environment.graph).text() != one.subject.task.text():
             self._fail(one, "graph", canonical(environment.graph).text(), task=text)
             return
@@ -168,14 +181,13 @@ class Player:
         estimated = one.random.random() < self.options.estimated_compile
         if estimated:
             baseline = msgspec.structs.replace(baseline, compile_ms=_compile_estimate(baseline, one.random))
-        self.spent["baseline"] += time.perf_counter() - began
+        spent["baseline"] = time.perf_counter() - began
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             played = play(environment, one.lesson, baseline, Path(folder))
-        for stage, seconds in played.seconds().items():
-            self.spent[stage] += seconds
-        self._keep(one, played, "estimated" if estimated else "none")
+        spent |= {**played.seconds(), "playing": time.perf_counter() - began - spent["baseline"]}
+        self._keep(one, played, "estimated" if estimated else "none", spent)
 
-    def _keep(self, one: Waiting, played: Played, compile_from: str) -> None:
+    def _keep(self, one: Waiting, played: Played, compile_from: str, spent: dict[str, float]) -> None:
         losses = iter(played.losses())
         said = [saying for saying, _ in played.turns]
         behaviours = Lesson(tuple(said[:-1])).behaviours
@@ -201,7 +213,7 @@ class Player:
                 floor_ms=played.baseline.floor_ms,
                 compile_ms=played.baseline.compile_ms,
                 compile=compile_from,
-                seconds=played.seconds(),
+                seconds={stage: round(seconds, 4) for stage, seconds in spent.items()},
             )
         )
         self.counts["episodes"] += 1
@@ -209,8 +221,7 @@ class Player:
     def _fail(
         self, one: Waiting, what: str, message: str, *, source: str = "", fault: str = "", task: str = ""
     ) -> None:
-        self.counts[what] += 1
-        self._failures.add(
+        self._add(
             Failure(
                 number=one.subject.number,
                 key=one.subject.key,
@@ -222,6 +233,10 @@ class Player:
                 task=task,
             )
         )
+
+    def _add(self, failure: Failure) -> None:
+        self.counts[failure.what] += 1
+        self._failures.add(failure)
 
 
 def _progress(out: Path, target: str) -> tuple[set[tuple[str, tuple[str, ...]]], int]:

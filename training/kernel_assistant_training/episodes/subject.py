@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -10,18 +10,17 @@ from random import Random
 from kernel_assistant.agent.directives import DirectiveError, candidate_from
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
-from kernel_assistant.records.graph import DTYPE_BYTES, TensorSpec
-from kernel_assistant.worker.runner.plan import evaluate
 from kernel_assistant_training.episodes.lesson import Lesson, candidate_file
-from kernel_assistant_training.synth import sample, split
+from kernel_assistant_training.synth import fitted, sample, split
+from kernel_assistant_training.synth.memory import traffic
 from kernel_assistant_training.teacher import Answer, answers
 
 #: How often tasks of one to five operators are drawn.
 LEVELS = {1: 0.3, 2: 0.25, 3: 0.2, 4: 0.15, 5: 0.1}
 #: Different schedules that a lesson may use.
 MOST_ANSWERS = 4
-#: Bytes of inputs and outputs together: large enough to be timed, small enough to be opened quickly.
-WINDOW = {"cpu": (1 << 18, 24 << 20), "cuda": (4 << 20, 192 << 20)}
+#: Bytes of inputs and outputs together at most, so that a task is opened quickly; `fitted` gives the least.
+MOST_BYTES = {"cpu": 24 << 20, "cuda": 192 << 20}
 
 
 @dataclass(frozen=True)
@@ -47,33 +46,36 @@ class Subject:
         return found
 
 
-def subjects(seed: int, target: str, *, first: int = 0, part: int = 0, parts: int = 1) -> Iterator[Subject]:
-    """Tasks from number `first` on. Of `parts` streams, which share no key, this is number `part`."""
+def subjects(
+    seed: int,
+    target: str,
+    *,
+    first: int = 0,
+    part: int = 0,
+    parts: int = 1,
+    broken: Callable[[int, str, str], None] | None = None,
+) -> Iterator[Subject]:
+    """Tasks from number `first` on. Of `parts` streams, which share no key, this is number `part`.
+
+    `broken` is told of tasks (number, key) at which the teacher fails, and how; without it that is raised.
+    """
     levels, weights = list(LEVELS), list(LEVELS.values())
-    low, high = WINDOW[target]
     for number in count(first):
         random = Random(f"episodes {seed} {number}")
         level = random.choices(levels, weights)[0]
-        graph = sample(random, level)
-        if not low <= traffic(graph) <= high:
+        graph = fitted(sample(random, level), target, random)
+        if graph is None or traffic(graph) > MOST_BYTES[target]:
             continue
         task = canonical(graph)
         key = task.key()
         if int(key[:8], 16) % parts != part or split(task) != "train":
             continue
-        found = answers(task, target, random, MOST_ANSWERS)
+        try:
+            found = answers(task, target, random, MOST_ANSWERS)
+        except Exception as error:
+            if broken is None:
+                raise
+            broken(number, key, f"{type(error).__name__}: {error}")
+            continue
         if found:
             yield Subject(number, level, graph, task, key, tuple(found))
-
-
-def traffic(graph: OpGraph) -> int:
-    """Bytes of inputs and outputs at the base sizes."""
-    specs = [*(value.spec for value in graph.inputs), *map(graph.spec, graph.outputs)]
-    return sum(_bytes(spec, graph.dims) for spec in specs)
-
-
-def _bytes(spec: TensorSpec, dims: dict[str, int]) -> int:
-    size = DTYPE_BYTES[spec.dtype]
-    for extent in spec.shape:
-        size *= evaluate(extent, dims)
-    return size

@@ -1,0 +1,97 @@
+"""A whole run on the CPU: sampled tasks, the teacher's answers, files that are continued."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+
+import msgspec
+import pytest
+
+from kernel_assistant.records.codec import encode
+from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.episodes.lesson import FINISH
+from kernel_assistant_training.episodes.lines import Episode, Failure, Lines, read_lines
+from kernel_assistant_training.episodes.player import Options
+from kernel_assistant_training.episodes.run import run
+from kernel_assistant_training.episodes.subject import MOST_BYTES, subjects
+from kernel_assistant_training.synth.memory import traffic
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory):
+    """Bandwidths are given: on a busy machine they cannot be measured."""
+    folder = tmp_path_factory.mktemp("episodes")
+    device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
+    (folder / "cache" / "devices").mkdir(parents=True)
+    (folder / "cache" / "devices" / f"{device.key}.json").write_bytes(encode(device))
+    return Options(
+        target="cpu",
+        out=folder / "out",
+        seed=3,
+        until=time.monotonic() + 3600,
+        python=sys.executable,
+        cache=folder / "cache",
+        faults=0.5,
+        lessons=8,
+    )
+
+
+def lines(options):
+    episodes = list(read_lines(options.out / "episodes-cpu-00.jsonl", Episode))
+    failures = list(read_lines(options.out / "failures-cpu-00.jsonl", Failure))
+    return episodes, failures
+
+
+def test_a_run_and_its_continuation(options):
+    summary = run(options)
+    episodes, failures = lines(options)
+    assert len(episodes) + len(failures) == 8
+    assert summary["episodes"] == len(episodes) >= 4
+    for episode in episodes:
+        roles = [message["role"] for message in episode.messages]
+        assert roles[:3] == ["system", "user", "assistant"] and roles[-1] == "assistant"
+        assert episode.messages[-1]["content"] == FINISH
+        assert all(("loss" in message) == (message["role"] == "assistant") for message in episode.messages)
+        assert sum(message.get("loss", False) for message in episode.messages) >= 2
+        assert ("fault" in episode.turns) == (not episode.messages[2]["loss"] and episode.turns[0] == "fault")
+        assert (" compile " in episode.messages[1]["content"]) == (episode.compile == "estimated")
+        assert episode.split == "train" and episode.best_ms > 0
+    # What was cut off is dropped; a second run goes on behind the first.
+    path = options.out / "episodes-cpu-00.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"number": 99, "messa')
+    run(replace(options, lessons=3))
+    every, all_failures = lines(options)
+    assert every[: len(episodes)] == episodes and len(every) + len(all_failures) == 11
+    shown = Counter((episode.key, episode.behaviours) for episode in every)
+    assert max(shown.values()) == 1
+    new = [one.number for one in (*every[len(episodes) :], *all_failures[len(failures) :])]
+    assert len(set(new)) == 3 and min(new) > max(one.number for one in (*episodes, *failures))
+
+
+def test_parts_share_no_task_and_keep_the_window():
+    found = [subject for part in (0, 1) for subject in islice(subjects(1, "cpu", part=part, parts=2), 20)]
+    keys = [{subject.key for subject in half} for half in (found[:20], found[20:])]
+    assert not keys[0] & keys[1]
+    assert all(1 << 20 <= traffic(subject.graph) <= MOST_BYTES["cpu"] for subject in found)
+    again = next(subjects(1, "cpu", first=found[0].number, parts=2))
+    assert (again.key, again.answers) == (found[0].key, found[0].answers)
+
+
+def test_a_line_that_was_cut_off_is_dropped(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    kept = Failure(number=1, key="k", what="answer", message="m")
+    file = Lines(path)
+    file.add(kept)
+    file.close()
+    with path.open("ab") as cut:
+        cut.write(b'{"number": 2')
+    assert list(read_lines(path, Failure)) == [kept]
+    again = Lines(path)
+    again.add(msgspec.structs.replace(kept, number=3))
+    again.close()
+    assert [one.number for one in read_lines(path, Failure)] == [1, 3]
