@@ -1,0 +1,179 @@
+"""A model on tasks that training never shows: what it writes, judged, beside the generator. See docs/held_out.md.
+
+    python bench/held_out.py --target cuda --model kernel-assistant.gguf --tasks 200 --out held-out
+
+Tasks, answers and rows are files in the folder; what is there is not made again. `--page` only writes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "training")]
+
+import msgspec  # noqa: E402 - after the path, like everything below
+
+from bench.held_out_answers import TEACHER, Answers, Engine, engine, kept  # noqa: E402
+from bench.held_out_judge import Options, Subject, judge_part, subject  # noqa: E402
+from bench.held_out_page import page  # noqa: E402
+from bench.held_out_tasks import Task, tasks  # noqa: E402
+from bench.machine import describe  # noqa: E402
+from kernel_assistant.config import resolve  # noqa: E402
+from kernel_assistant.errors import InternalError, KernelAssistantError, UsageError  # noqa: E402
+from kernel_assistant.serving.registry import find  # noqa: E402
+from kernel_assistant.targets.detect import detect  # noqa: E402
+
+#: Cores of one judging process: it has a worker, and compilers that build ahead.
+CORES = {"cpu": 1 << 10, "cuda": 3}
+
+
+def main() -> int:
+    options = _options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        if not options.page:
+            _run(options)
+        text = page(_meta(options.out, options.target), rows(options.out, options.target))
+    except KernelAssistantError as error:
+        print(f"{error.cause}\n{error.next_step}\n{error.detail}", file=sys.stderr)
+        return error.exit_code
+    (options.out / f"held-out-{options.target}.md").write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    until = time.monotonic() + options.seconds
+    settings, device = resolve()[0], detect(options.target)
+    chosen = tasks(
+        options.out / f"tasks-{options.target}.jsonl", options.target, device.arch, options.tasks, options.seed
+    )
+    _write_meta(options, {"machine": describe(device), "model": _identity(options.model), "attempts": options.attempts})
+    kind = options.engine or ("torch" if device.target == "cuda" else "llama.cpp")
+    model = engine(options.model, kind, options.target, settings)
+    file = options.out / f"answers-{options.target}.jsonl"
+    known, done = kept(file), {row["key"] for row in rows(options.out, options.target)}
+    waiting = [task for task in chosen if task.key not in done]
+    print(f"{len(waiting)} of {len(chosen)} tasks to judge, {len(known)} answered before", flush=True)
+    while waiting and time.monotonic() < until:
+        some, waiting = waiting[: model.chunk], waiting[model.chunk :]
+        _answer([task for task in some if task.key not in known], model, options, file, known)
+        _judge([subject(task, known[task.key].answers, options.target) for task in some], options, until)
+        print(f"{len(rows(options.out, options.target))} of {len(chosen)} judged", flush=True)
+
+
+def _answer(
+    asked: list[Task], model: Engine, options: argparse.Namespace, file: Path, known: dict[str, Answers]
+) -> None:
+    if not asked:
+        return
+    began = time.monotonic()
+    found = model.answer(asked, options.attempts)
+    with file.open("ab") as lines:
+        lines.writelines(msgspec.json.encode(one) + b"\n" for one in found)
+    known |= {one.key: one for one in found}
+    figures = {"tokens_per_second": model.rate, "answers_seconds": time.monotonic() - began}
+    _write_meta(options, figures)
+    print(f"{len(found)} tasks answered in {figures['answers_seconds']:.1f} s, {model.rate:.0f} tokens/s", flush=True)
+
+
+def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -> None:
+    """In `--processes` processes, each with its share. Raises InternalError where one of them fails."""
+    cores = len(os.sched_getaffinity(0))
+    parts = min(options.processes or max(1, cores // CORES[options.target]), len(subjects))
+    one = Options(
+        target=options.target,
+        out=options.out,
+        until=until,
+        builders=max(1, cores // parts),
+        compiled=options.compile,
+        generator=options.generator,
+        sandbox=options.sandbox,
+    )
+    if parts == 1:
+        judge_part(one, subjects)
+        return
+    context = get_context("spawn")
+    processes = [
+        context.Process(target=judge_part, args=(replace(one, part=part), subjects[part::parts]))
+        for part in range(parts)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    failed = [process.exitcode for process in processes if process.exitcode]
+    if failed:
+        raise InternalError(f"{len(failed)} of {parts} judging processes failed", "run it again: it goes on")
+
+
+def rows(out: Path, target: str) -> list[dict[str, Any]]:
+    """What was judged so far; a line that was cut off does not count."""
+    found = {}
+    for path in sorted(out.glob(f"rows-{target}-*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.endswith("}"):
+                row = json.loads(line)
+                found[row["key"]] = row
+    return list(found.values())
+
+
+def _identity(word: str) -> str:
+    """What the answers are of: a run with another model needs another folder."""
+    if word == TEACHER:
+        return "the teacher in a model's place"
+    entry = find(word, resolve()[0])
+    path = Path(entry.where)
+    digest = f", sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" if path.is_file() else ""
+    return f"{path.name if path.exists() else entry.where}{digest}"
+
+
+def _meta(out: Path, target: str) -> dict[str, Any]:
+    path = out / f"meta-{target}.json"
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return document
+
+
+def _write_meta(options: argparse.Namespace, changes: dict[str, Any]) -> None:
+    """Raises UsageError where the folder is another model's."""
+    before = _meta(options.out, options.target)
+    if before.get("model", changes.get("model")) != changes.get("model", before.get("model")):
+        raise UsageError(f"{options.out} has the answers of {before['model']}", "name another folder: --out")
+    path = options.out / f"meta-{options.target}.json"
+    path.write_text(json.dumps({**before, "target": options.target, **changes}, indent=1) + "\n", encoding="utf-8")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--target", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument(
+        "--model", default="", help="GGUF file, folder, registered name or URL; the shipped one if left out"
+    )
+    parser.add_argument("--engine", default="", choices=["", "torch", "llama.cpp"], help="torch on a GPU if left out")
+    parser.add_argument(
+        "--tasks", type=int, default=200, help="of the held-out split; half as many withheld ones on top"
+    )
+    parser.add_argument("--attempts", type=int, default=8, help="answers to a task")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no task is begun after that")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile", action="store_true", help="measure torch.compile too: seconds a task")
+    parser.add_argument("--no-generator", dest="generator", action="store_false", help="the model alone")
+    parser.add_argument("--processes", type=int, default=0, help="that judge; by the number of cores if left out")
+    parser.add_argument("--sandbox", default="auto", help="as for kernel-assistant")
+    parser.add_argument("--out", type=Path, default=Path("held-out"), help="folder of everything that is written")
+    parser.add_argument("--page", action="store_true", help="only write the page")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,204 @@
+"""What a model answers to prompts: the likeliest answer first, then sampled ones, by whatever engine runs the model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from bench.held_out_tasks import Task
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import InternalError
+from kernel_assistant.policy.chat import ChatClient, ChatSettings
+from kernel_assistant.policy.client import Request
+from kernel_assistant.policy.connect import connect
+from kernel_assistant.policy.embedded import FIRST_TEMPERATURE, LATER_TEMPERATURE
+from kernel_assistant.records.canonical import canonical
+from kernel_assistant.records.codec import Record
+from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.convert_run import derived_folder
+from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
+from kernel_assistant.serving.endpoint import local_engine
+from kernel_assistant.serving.registry import ModelKind, find
+from kernel_assistant_training.episodes.lesson import fence
+from kernel_assistant_training.teacher import answers
+
+TEACHER = "teacher"
+MOST_TOKENS = 768
+GENERATE = Path(__file__).with_name("held_out_generate.py")
+#: Conversations at once with an endpoint.
+AT_ONCE = 16
+
+
+class Answer(Record, frozen=True, kw_only=True):
+    """`seconds` is the answer's own time; 0 where many were made at once."""
+
+    text: str
+    tokens: int
+    seconds: float = 0.0
+
+
+class Answers(Record, frozen=True, kw_only=True):
+    """Of one task, the likeliest first."""
+
+    key: str
+    answers: tuple[Answer, ...]
+
+
+class Engine(Protocol):
+    """`chunk` is how many tasks it takes at once. `rate` is tokens a second of the last call."""
+
+    chunk: int
+    rate: float
+
+    def answer(self, tasks: Sequence[Task], count: int) -> list[Answers]: ...
+
+
+def engine(model: str, kind: str, target: str, settings: Settings) -> Engine:
+    """For a GGUF file, folder, registered name, URL, or the word teacher; `kind` is torch or llama.cpp.
+
+    Raises UsageError and MissingError.
+    """
+    if model == TEACHER:
+        return _Teacher(target)
+    entry = find(model, settings)
+    if entry.kind is ModelKind.endpoint:
+        return _Endpoint(settings, model)
+    if kind == "llama.cpp":
+        return _Embedded(EmbeddedModel(local_engine(entry, settings)))
+    where = Path(entry.where)
+    return _Torch(where if where.is_dir() else derived_folder(where, settings))
+
+
+class _Teacher:
+    """Who wrote the training data, in the model's place: what that data can teach at most."""
+
+    chunk = 64
+
+    def __init__(self, target: str) -> None:
+        self._target, self.rate = target, 0.0
+
+    def answer(self, tasks: Sequence[Task], count: int) -> list[Answers]:
+        return [Answers(key=task.key, answers=tuple(self._written(task, count))) for task in tasks]
+
+    def _written(self, task: Task, count: int) -> Iterator[Answer]:
+        """Its schedules, over again where they are fewer; empty answers where it has none."""
+        found = answers(canonical(task.graph), self._target, Random(task.key), count)
+        for number in range(count):
+            text = fence(found[number % len(found)].source, self._target) if found else ""
+            yield Answer(text=text, tokens=0)
+
+
+class _Embedded:
+    """llama.cpp, as `optimize` uses it: one conversation after another."""
+
+    chunk = 8
+
+    def __init__(self, model: EmbeddedModel) -> None:
+        self._model, self.rate = model, 0.0
+
+    def answer(self, tasks: Sequence[Task], count: int) -> list[Answers]:
+        began = time.monotonic()
+        found = [
+            Answers(key=task.key, answers=tuple(self._one(task, number) for number in range(count))) for task in tasks
+        ]
+        self.rate = _tokens(found) / (time.monotonic() - began)
+        return found
+
+    def _one(self, task: Task, number: int) -> Answer:
+        sampling = Sampling(max_tokens=MOST_TOKENS, temperature=_temperature(number), seed=number)
+        return _answer(self._model.complete(task.prompt, sampling))
+
+
+class _Endpoint:
+    """An OpenAI-compatible server, several conversations at once."""
+
+    chunk = 32
+
+    def __init__(self, settings: Settings, word: str) -> None:
+        connection = connect(settings, word, "")
+        assert connection.endpoint is not None
+        self._connection, self._place, self.rate = connection, connection.endpoint, 0.0
+
+    def answer(self, tasks: Sequence[Task], count: int) -> list[Answers]:
+        began = time.monotonic()
+        wanted = [(task, number) for task in tasks for number in range(count)]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            made = iter(list(pool.map(lambda one: self._one(*one), wanted)))
+        found = [Answers(key=task.key, answers=tuple(next(made) for _ in range(count))) for task in tasks]
+        self.rate = _tokens(found) / (time.monotonic() - began)
+        return found
+
+    def _one(self, task: Task, number: int) -> Answer:
+        client = ChatClient(
+            ChatSettings(
+                url=self._place.url,
+                model=self._place.model,
+                key=self._place.key,
+                context_tokens=self._connection.context_tokens,
+                temperature=_temperature(number),
+                seed=number,
+            )
+        )
+        try:
+            return _answer(client.complete(Request(task.prompt, max_tokens=MOST_TOKENS), lambda: False))
+        finally:
+            client.close()
+
+
+class _Torch:
+    """transformers in a process of its own, so that the GPU's memory is free again when answers are judged."""
+
+    chunk = 1 << 20
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.rate = folder, 0.0
+
+    def answer(self, tasks: Sequence[Task], count: int) -> list[Answers]:
+        asked = {
+            "folder": str(self._folder),
+            "prompts": [msgspec.to_builtins(task.prompt) for task in tasks],
+            "count": count,
+            "tokens": MOST_TOKENS,
+            "temperatures": [FIRST_TEMPERATURE, LATER_TEMPERATURE],
+        }
+        done = subprocess.run(
+            [sys.executable, str(GENERATE)], input=json.dumps(asked), capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise InternalError("the model could not be run", "see the details", detail=done.stderr[-4000:])
+        said = json.loads(done.stdout.splitlines()[-1])
+        self.rate = said["tokens_per_second"]
+        made = [tuple(Answer(text=text, tokens=tokens) for text, tokens in each) for each in said["answers"]]
+        return [Answers(key=task.key, answers=each) for task, each in zip(tasks, made, strict=True)]
+
+
+def kept(file: Path) -> dict[str, Answers]:
+    """Those made before, by key."""
+    lines = file.read_bytes().splitlines() if file.is_file() else []
+    return {one.key: one for one in (msgspec.json.decode(line, type=Answers) for line in _whole(lines))}
+
+
+def _whole(lines: Sequence[bytes]) -> Iterator[bytes]:
+    """Without a last line that was cut off."""
+    return (line for line in lines if line.endswith(b"}"))
+
+
+def _temperature(number: int) -> float:
+    return LATER_TEMPERATURE if number else FIRST_TEMPERATURE
+
+
+def _answer(reply: Message) -> Answer:
+    return Answer(text=reply.content, tokens=reply.usage.completion_tokens, seconds=reply.usage.seconds)
+
+
+def _tokens(found: Sequence[Answers]) -> int:
+    return sum(answer.tokens for one in found for answer in one.answers)

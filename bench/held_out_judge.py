@@ -1,0 +1,285 @@
+"""Answers before the judge: one open task at a time in a process, candidates built ahead, a row for each task."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import held_out_generator
+from bench.held_out_answers import Answer
+from bench.held_out_tasks import Task
+from kernel_assistant.agent.calls import code_of
+from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from
+from kernel_assistant.environment.ceilings import with_ceilings
+from kernel_assistant.environment.compile import Binary
+from kernel_assistant.environment.session import Environment, open_environment
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.errors import DeviceError, UsageError, WorkerError
+from kernel_assistant.records import Baseline, Candidate, Evaluation, Numerics, Tier
+from kernel_assistant.records.canonical import canonical
+from kernel_assistant.records.evaluation import measurably_faster
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.source.build import build_task
+from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.episodes.ahead import AheadCompiler
+from kernel_assistant_training.episodes.turns import DeviceTurn
+from kernel_assistant_training.synth import module_text
+
+#: Tasks whose candidates are built before their turn.
+AHEAD = 4
+#: A difference that the quick tier can be trusted with.
+CLEAR = 1.03
+HEADROOM = 1.1
+
+
+@dataclass(frozen=True)
+class Options:
+    """`out` gets rows-TARGET-PART.jsonl and the lock; `until` is a time of `time.monotonic`. `sandbox` as for the
+    command line."""
+
+    target: str
+    out: Path
+    until: float
+    part: int = 0
+    builders: int = 1
+    compiled: bool = False
+    generator: bool = True
+    sandbox: str = "auto"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A task with what was answered: a candidate for each answer, or why there is none."""
+
+    task: Task
+    answers: tuple[Answer, ...]
+    candidates: tuple[Candidate | str, ...]
+
+    @property
+    def different(self) -> list[Candidate]:
+        """Each candidate once, in order."""
+        found = {one.hash(): one for one in self.candidates if isinstance(one, Candidate)}
+        return list(found.values())
+
+
+def subject(task: Task, answers: Sequence[Answer], target: str) -> Subject:
+    return Subject(task, tuple(answers), tuple(_candidate(task, answer.text, target) for answer in answers))
+
+
+def _candidate(task: Task, text: str, target: str) -> Candidate | str:
+    """As the compact profile reads a first answer."""
+    code = code_of(text)
+    if code is None:
+        return "no_code"
+    try:
+        return candidate_from({"kernel" + UNITS[target][0]: code}, task.graph, target, canonical(task.graph))
+    except DirectiveError as error:
+        return f"plan {error}"
+
+
+class Judge:
+    """A worker, a compiler and a file."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._cancel = threading.Event()
+        self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-held-out-"))
+        self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log")
+        self._worker.start(self._cancel)
+        self._turn = DeviceTurn(options.out / "device.lock")
+        with self._turn:
+            self._device = with_ceilings(detect(options.target), self._worker, options.out, self._cancel)
+        self._compiler = AheadCompiler(
+            self._device, choose(options.sandbox), self._folder, self._cancel, threads=options.builders
+        )
+
+    def run(self, subjects: Sequence[Subject], write: Callable[[dict[str, Any]], None]) -> None:
+        """A row for each, until the time is over."""
+        waiting = deque(subjects)
+        for one in list(waiting)[:AHEAD]:
+            self._compiler.begin(one.different)
+        while waiting and time.monotonic() < self._options.until:
+            one = waiting.popleft()
+            if len(waiting) >= AHEAD:
+                self._compiler.begin(waiting[AHEAD - 1].different)
+            write(self._row(one))
+            self._compiler.forget(one.different)
+
+    def close(self) -> None:
+        self._cancel.set()
+        self._compiler.close()
+        self._worker.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _row(self, one: Subject) -> dict[str, Any]:
+        task, began = one.task, time.perf_counter()
+        row: dict[str, Any] = {
+            "key": task.key,
+            "split": task.split,
+            "level": task.level,
+            "taught": task.taught,
+            "graph": canonical(task.graph).text(),
+            "tokens": sum(answer.tokens for answer in one.answers),
+            "outcome": "not_opened",
+        }
+        described = build_task(
+            f"/nowhere/task_{task.key}.py",
+            target=self._options.target,
+            numerics=Numerics.kernelbench,
+            text=module_text(task.graph),
+        )
+        try:
+            with open_environment(
+                described,
+                device=self._device,
+                worker=self._worker,
+                sandbox_mode=self._options.sandbox,
+                cache_dir=self._folder,
+                cancel=self._cancel,
+                emit=lambda event: None,
+                compiler=self._compiler,
+                measuring=self._turn,
+            ) as environment:
+                row |= {"outcome": "broken", "open_s": time.perf_counter() - began}
+                traced = canonical(environment.graph).text()
+                if traced != row["graph"]:
+                    row |= {"outcome": "not_opened", "why": f"another graph: {traced}"}
+                else:
+                    row |= self._judged(one, environment, row["open_s"])
+        except (UsageError, WorkerError, DeviceError) as error:
+            row["why"] = error.cause
+            if not self._worker.alive:
+                self._worker.restart(self._cancel)
+        return {**row, "seconds": time.perf_counter() - began}
+
+    def _judged(self, one: Subject, environment: Environment, opened: float) -> dict[str, Any]:
+        baseline = environment.baseline(compiled=False)
+        mine = dict(
+            zip(map(Candidate.hash, one.different), environment.iterate(one.different, Tier.quick), strict=True)
+        )
+        verified = _Verified(environment)
+        attempts = [
+            {"outcome": "plan" if isinstance(each, str) and each != "no_code" else "no_code", "why": each}
+            if isinstance(each, str)
+            else _attempt(mine[each.hash()], baseline)
+            for each in one.candidates
+        ]
+        first = one.candidates[0]
+        best = verified.fastest([(each, mine[each.hash()]) for each in one.different])
+        row: dict[str, Any] = {
+            "outcome": "judged",
+            "eager_ms": baseline.eager_ms,
+            "floor_ms": baseline.floor_ms,
+            "attempts": attempts,
+            "different": len(one.different),
+            "first": isinstance(first, Candidate) and verified(first, mine[first.hash()]),
+            "best": best is not None,
+            "best_ms": _ms(mine[best.hash()]) if best else None,
+            "first_verified_s": _first_verified(one, mine, opened),
+        }
+        theirs: list[tuple[Candidate, Evaluation]] = []
+        if self._options.generator:
+            why, theirs = held_out_generator.play(environment, baseline, len(one.answers))
+            other = verified.fastest(theirs)
+            row["generator"] = {
+                "why": why,
+                "evaluations": len(theirs),
+                "first": bool(theirs) and verified(*theirs[0]),
+                "best": other is not None,
+                "best_ms": next((_ms(found) for each, found in theirs if each is other), None),
+            }
+            ms = row["generator"]["best_ms"]
+            if best is not None and (ms is None or row["best_ms"] * CLEAR <= ms):
+                row["win"] = {
+                    "outside": held_out_generator.is_outside(
+                        best, environment.graph, environment.device, (each for each, _ in theirs)
+                    ),
+                    "source": next(iter(best.sources.values())),
+                }
+        return row | (self._speed(environment, best) if self._options.compiled else {})
+
+    def _speed(self, environment: Environment, best: Candidate | None) -> dict[str, Any]:
+        """Against torch.compile, in the full tier."""
+        baseline: Baseline = environment.baseline(compiled=True)
+        assert baseline.compile_ms is not None
+        room = bool(baseline.floor_ms) and baseline.compile_ms >= HEADROOM * baseline.floor_ms
+        found = environment.confirm(best) if best and room else None
+        timing = found.timing if found and found.correct else None
+        return {
+            "compile_ms": baseline.compile_ms,
+            "headroom": room,
+            "speedup_vs_compile": timing.speedup_vs_compile if timing else None,
+            "faster": timing is not None and measurably_faster(timing.speedup_vs_compile, timing.speedup_vs_compile_ci),
+        }
+
+
+class _Verified:
+    """Whether candidates pass the full tier's inputs and shapes; each is asked for once."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, candidate: Candidate, quick: Evaluation) -> bool:
+        key = candidate.hash()
+        if key not in self._known:
+            self._known[key] = quick.correct and self._in_full(candidate)
+        return self._known[key]
+
+    def fastest(self, judged: Sequence[tuple[Candidate, Evaluation]]) -> Candidate | None:
+        """Of those that are verified, by the quick tier."""
+        right = sorted((one for one in judged if one[1].correct), key=lambda one: _ms(one[1]) or 0.0)
+        return next((candidate for candidate, quick in right if self(candidate, quick)), None)
+
+    def _in_full(self, candidate: Candidate) -> bool:
+        built = self._environment.build(candidate)
+        return isinstance(built, Binary) and self._environment.judge_binary(candidate, built, profile=False).correct
+
+
+def _attempt(found: Evaluation, baseline: Baseline) -> dict[str, Any]:
+    document: dict[str, Any] = {"outcome": found.outcome.value, "seconds": sum(found.seconds.values())}
+    return document | ({"ms": _ms(found)} if found.correct else {"why": found.message[:200]})
+
+
+def _ms(found: Evaluation) -> float | None:
+    return found.timing.candidate_ms if found.timing else None
+
+
+def _first_verified(one: Subject, mine: dict[str, Evaluation], opened: float) -> float | None:
+    """Seconds from opening the task to its first right answer, one answer after another; None where answers were made
+    together, or none is right."""
+    spent = opened
+    for answer, candidate in zip(one.answers, one.candidates, strict=True):
+        if not answer.seconds:
+            return None
+        spent += answer.seconds
+        if isinstance(candidate, Candidate):
+            found = mine[candidate.hash()]
+            spent += sum(found.seconds.values())
+            if found.correct:
+                return spent
+    return None
+
+
+def judge_part(options: Options, subjects: Sequence[Subject]) -> None:
+    """In a process of its own."""
+    judge = Judge(options)
+    try:
+        with (options.out / f"rows-{options.target}-{options.part:02}.jsonl").open("a", encoding="utf-8") as file:
+
+            def write(row: dict[str, Any]) -> None:
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+
+            judge.run(subjects, write)
+    finally:
+        judge.close()

@@ -1,0 +1,79 @@
+"""Tasks that training never shows, with their prompts: made once, then read from a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from kernel_assistant.agent.prompts import compact_system, compact_task
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.canonical import canonical
+from kernel_assistant.records.codec import Record
+from kernel_assistant.records.transcript import Message
+from kernel_assistant_training.synth import fitted, sample, split
+from kernel_assistant_training.synth.baselines import invented
+from kernel_assistant_training.teacher import answers
+
+LEVELS = 5
+#: Of `held_pairs` and `held_families`, for each task of `held_out`.
+WITHHELD = 0.25
+
+
+class Task(Record, frozen=True, kw_only=True):
+    """`key` is the canonical graph's; `taught` says whether the teacher could write it."""
+
+    key: str
+    split: str
+    level: int
+    graph: OpGraph
+    prompt: tuple[Message, ...]
+    taught: bool
+
+
+def tasks(file: Path, target: str, arch: str, count: int, seed: int) -> list[Task]:
+    """Those in `file`, which is made if it is not there."""
+    if not file.is_file():
+        found = _drawn(target, arch, count, seed)
+        partial = file.with_suffix(".partial")
+        partial.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in found))
+        partial.rename(file)
+    return [msgspec.json.decode(line, type=Task) for line in file.read_bytes().splitlines()]
+
+
+def _drawn(target: str, arch: str, count: int, seed: int) -> list[Task]:
+    """Mixed, so that a run that ends early has some of every split."""
+    wanted = {"held_out": count, "held_pairs": round(WITHHELD * count), "held_families": round(WITHHELD * count)}
+    random = Random(f"held-out tasks {target} {seed}")
+    found: dict[str, Task] = {}
+    have: Counter[tuple[str, int]] = Counter()
+    while len(found) < sum(wanted.values()):
+        level = random.randint(1, LEVELS)
+        graph = fitted(sample(random, level), target, random)
+        if graph is None:
+            continue
+        task = canonical(graph)
+        key, part = task.key(), split(task)
+        # Levels alike, where a split has all of them: two operators make a pair.
+        levels = LEVELS if part != "held_pairs" else LEVELS - 1
+        most = -(-wanted.get(part, 0) // levels)
+        if key in found or have[part, level] >= most or _full(have, part, wanted):
+            continue
+        have[part, level] += 1
+        _, baseline = invented(graph, target, Random(f"{seed} {key}"))
+        first = msgspec.structs.replace(baseline, compile_ms=None)
+        prompt = (
+            Message(role="system", content=compact_system(target)),
+            Message(role="user", content=compact_task(task, graph.dims, arch, first)),
+        )
+        taught = bool(answers(task, target, random, 1))
+        found[key] = Task(key=key, split=part, level=level, graph=graph, prompt=prompt, taught=taught)
+    mixed = list(found.values())
+    random.shuffle(mixed)
+    return mixed
+
+
+def _full(have: Counter[tuple[str, int]], part: str, wanted: dict[str, int]) -> bool:
+    return sum(count for (name, _), count in have.items() if name == part) >= wanted.get(part, 0)
