@@ -1,0 +1,68 @@
+"""The stream of conversations: what the compact profile would say, and answers that it can read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from random import Random
+
+import pytest
+
+from kernel_assistant.agent.calls import code_of
+from kernel_assistant.agent.directives import UNITS, candidate_from
+from kernel_assistant.agent.prompts import compact_system
+from kernel_assistant.records.canonical import canonical
+from kernel_assistant_training.synth import pairs, prompt, sample
+from kernel_assistant_training.synth.pairs import CAP, answer
+
+TARGETS = ("cuda", "cpu")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_conversations_have_a_question_and_an_answer(target: str) -> None:
+    for system, user, assistant in islice(pairs(1, target), 40):
+        assert [system.role, user.role, assistant.role] == ["system", "user", "assistant"]
+        assert system.content == compact_system(target)
+        figures = user.content.splitlines()[-1]
+        assert figures.startswith("B=")
+        assert " eager " in figures
+        assert code_of(assistant.content)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_answers_are_candidates(target: str) -> None:
+    random, read = Random(5), 0
+    while read < 40:
+        graph = sample(random, 1 + read % 5)
+        task = canonical(graph)
+        source = answer(task, target, random)
+        if source is not None:
+            candidate = candidate_from({f"kernel{UNITS[target][0]}": source}, graph, target, task)
+            assert candidate.plan.launches
+            read += 1
+
+
+def test_streams_are_their_seeds() -> None:
+    first, again, other = (list(islice(pairs(seed, "cpu"), 10)) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_no_graph_comes_for_ever() -> None:
+    yields: Counter[str] = Counter()
+    texts = Counter(user.content.rpartition("\n")[0] for _, user, _ in islice(pairs(3, "cuda", yields), 2000))
+    assert max(texts.values()) <= CAP
+    assert yields["pairs"] == 2000
+    assert yields["drawn"] >= yields["train"] >= yields["pairs"]
+
+
+def test_figures_of_prompts_are_ordered() -> None:
+    random = Random(0)
+    for _ in range(30):
+        _, user = prompt(canonical(sample(random, 2)), "cuda", random)
+        words = user.content.splitlines()[-1].split()
+        figure = {
+            word: float(number) for word, number in zip(words, words[1:], strict=False) if word in ("eager", "floor")
+        }
+        assert figure["eager"] > 0
+        assert figure["floor"] > 0

@@ -1,0 +1,40 @@
+"""Figures for the line of a prompt whose task is not run: from bytes and bandwidth, with noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from kernel_assistant.records import Baseline, OpGraph
+from kernel_assistant.records.graph import references
+from kernel_assistant_training.synth.digests import computing, specs_of
+from kernel_assistant_training.synth.memory import spec_bytes, traffic
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Bytes a second that it copies (from, to) and milliseconds that an operator takes at least."""
+
+    archs: tuple[str, ...]
+    bandwidth: tuple[float, float]
+    launch: tuple[float, float]
+
+
+MACHINES = {
+    "cuda": Machine(("sm_90", "sm_90", "sm_90", "sm_80", "sm_89"), (3.9e12, 4.4e12), (0.004, 0.007)),
+    "cpu": Machine(("x86-64-avx512", "x86-64-avx2"), (8e9, 40e9), (0.003, 0.012)),
+}
+
+
+def invented(graph: OpGraph, target: str, random: Random) -> tuple[str, Baseline]:
+    """An architecture and times. Half of them know `torch.compile`'s, as real prompts do."""
+    machine = MACHINES[target]
+    bandwidth, launch = random.uniform(*machine.bandwidth), random.uniform(*machine.launch)
+    specs = specs_of(graph)
+    eager = 0.0
+    for node in computing(graph):
+        moved = sum(spec_bytes(specs[name], graph.dims) for name in (*references(node), node.name))
+        eager += launch + 1e3 * moved / bandwidth * random.uniform(1.0, 1.3)
+    floor = 1e3 * traffic(graph) / bandwidth
+    compiled = floor * random.uniform(1.02, 1.8) + launch * random.uniform(1, 3) if random.random() < 0.5 else None
+    return random.choice(machine.archs), Baseline(eager_ms=eager, compile_ms=compiled, floor_ms=floor)

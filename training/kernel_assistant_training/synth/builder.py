@@ -1,0 +1,253 @@
+"""A graph under construction: values with shapes and strides, and operators as the worker's exporter writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand, Value, references
+from kernel_assistant_training.synth.layouts import elementwise_strides, is_contiguous
+from kernel_assistant_training.synth.sizes import Shape, Strides, size_text
+
+#: Operators of several results, which `getitem` picks.
+SEVERAL = ("max.dim", "min.dim", "split.Tensor", "_native_batch_norm_legit_no_training")
+HALVES = ("bf16", "f16")
+FLOATS = ("f32", *HALVES)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value. `strides` is None where it is contiguous, `most` a rough bound of its magnitude. `raw` values are known
+    exactly (inputs), so that an operator with jumps may read them."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    strides: Strides = None
+    most: float = 4.0
+    positive: bool = False
+    raw: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def last(self) -> int:
+        """Size of the last dimension; 1 for a number."""
+        return self.shape[-1] if self.shape else 1
+
+    @property
+    def floating(self) -> bool:
+        return self.dtype in FLOATS
+
+
+class Unfit(Exception):
+    """The step does not fit the value at hand."""
+
+
+@dataclass
+class Builder:
+    """Inputs, operators and values so far.
+
+    `dtype` is that of the task's floating tensors, `extra` are inputs that other steps may read too, `results` values
+    that are returned whatever follows.
+    """
+
+    random: Random
+    dtype: str
+    inputs: list[Value] = field(default_factory=list)
+    held: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+    extra: list[Tensor] = field(default_factory=list)
+    results: list[Tensor] = field(default_factory=list)
+    _calls: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
+
+    def input(self, shape: Shape, dtype: str = "") -> Tensor:
+        """A new tensor of the user's."""
+        return self._given(self.inputs, "x", "input", shape, dtype)
+
+    def param(self, shape: Shape, dtype: str = "") -> Tensor:
+        return self._given(self.held, "p", "param", shape, dtype)
+
+    def buffer(self, shape: Shape, dtype: str = "", positive: bool = False) -> Tensor:
+        found = self._given(self.held, "b", "buffer", shape, dtype)
+        return Tensor(found.name, found.dtype, found.shape, positive=positive)
+
+    def _given(self, kept: list[Value], letter: str, kind: str, shape: Shape, dtype: str) -> Tensor:
+        name = f"{letter}{sum(value.name[0] == letter for value in kept)}"
+        dtype = dtype or self.dtype
+        kept.append(
+            Value(name=name, spec=spec_of(dtype, shape, None), kind=kind, path=name if kept is self.held else "")
+        )
+        return Tensor(name, dtype, shape, raw=True)
+
+    def add(
+        self,
+        op: str,
+        *args: object,
+        shape: Shape | None = None,
+        dtype: str = "",
+        strides: Strides = None,
+        most: float | None = None,
+        positive: bool = False,
+        more: dict[str, Operand] | None = None,
+    ) -> Tensor:
+        """An operator; its result is contiguous and like the first operand unless the call says otherwise.
+
+        Operands are tensors, numbers, lists of them, None, and in `more` those with a keyword. Equal calls give one
+        value, as in an exported graph.
+        """
+        kwargs = more or {}
+        first = next(_tensors(args))
+        shape = first.shape if shape is None else shape
+        dtype = dtype or first.dtype
+        if strides is not None and is_contiguous(shape, strides):
+            strides = None
+        written = [_operand(arg) for arg in args]
+        call = (op, repr(written), repr(kwargs))
+        if call not in self._calls:
+            name = f"n{len(self.nodes)}"
+            found = Tensor(name, dtype, shape, strides, first.most if most is None else most, positive)
+            self.nodes.append(
+                Node(name=name, op=op, args=tuple(written), kwargs=kwargs, spec=spec_of(dtype, shape, strides))
+            )
+            if op not in SEVERAL:
+                self.values.append(found)
+            self._calls[call] = found
+        return self._calls[call]
+
+    def each(
+        self,
+        op: str,
+        *args: object,
+        dtype: str = "",
+        most: float | None = None,
+        positive: bool = False,
+        more: dict[str, Operand] | None = None,
+    ) -> Tensor:
+        """An elementwise operator: shapes broadcast, dtypes are promoted, strides follow the operands."""
+        operands = list(_tensors(args))
+        shape, strides = elementwise_strides([(one.shape, one.strides) for one in operands])
+        return self.add(
+            op,
+            *args,
+            shape=shape,
+            dtype=dtype or promoted(operands),
+            strides=strides,
+            most=most if most is not None else max(one.most for one in operands),
+            positive=positive,
+            more=more,
+        )
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        """`x` in another dtype, with its strides."""
+        return self.add("_to_copy", x, dtype=dtype, strides=x.strides, positive=x.positive, more={"dtype": dtype})
+
+    def view(self, op: str, value: Tensor, *args: object, shape: Shape, strides: Strides = None) -> Tensor:
+        """The same elements under another shape."""
+        return self.add(op, value, *args, shape=shape, strides=strides, most=value.most, positive=value.positive)
+
+    def dense(self, value: Tensor) -> Tensor:
+        """`value`, copied if it is not contiguous (`.contiguous()`)."""
+        return value if value.strides is None else self.view("clone", value, shape=value.shape)
+
+    def mark(self) -> tuple[int, ...]:
+        """Where the graph stands, for `back`."""
+        return tuple(map(len, self._grown()))
+
+    def back(self, mark: tuple[int, ...]) -> None:
+        """Forget what was added since `mark`."""
+        for grown, length in zip(self._grown(), mark, strict=True):
+            if isinstance(grown, dict):
+                while len(grown) > length:
+                    grown.popitem()
+            else:
+                del grown[length:]
+
+    def _grown(self) -> tuple[list[Any] | dict[Any, Any], ...]:
+        return self.inputs, self.held, self.nodes, self.values, self.extra, self.results, self._calls
+
+    def finish(self, outputs: list[Tensor], free: int) -> OpGraph:
+        """The graph with B = `free`. Parameters, buffers and operators are named by first use, what is not read is left
+        out. Raises Unfit if an input is not read, or an output is an input or a constant."""
+        live = self._live(outputs)
+        if any(value.name not in live for value in self.inputs):
+            raise Unfit
+        names = {value.name: value.name for value in self.inputs}
+        held = {value.name: value for value in self.held}
+        kept: dict[str, list[Value]] = {"p": [], "b": []}
+        nodes: list[Node] = []
+
+        def name_of(operand: str) -> str:
+            name = operand[1:]
+            if name not in names:
+                group = kept[name[0]]
+                names[name] = f"{name[0]}{len(group)}"
+                group.append(Value(name=names[name], spec=held[name].spec, kind=held[name].kind, path=names[name]))
+            return f"%{names[name]}"
+
+        def renamed(operand: Operand) -> Operand:
+            if isinstance(operand, str):
+                return name_of(operand) if operand.startswith("%") else operand
+            if isinstance(operand, list):
+                return [name_of(item) if isinstance(item, str) and item[0] == "%" else item for item in operand]
+            return operand
+
+        for node in self.nodes:
+            if node.name in live:
+                args = tuple(renamed(operand) for operand in node.args)
+                kwargs = {key: renamed(operand) for key, operand in node.kwargs.items()}
+                names[node.name] = f"n{len(nodes)}"
+                nodes.append(Node(name=names[node.name], op=node.op, args=args, kwargs=kwargs, spec=node.spec))
+        inputs = (*self.inputs, *kept["p"], *kept["b"])
+        return OpGraph(
+            dims={"B": free}, inputs=inputs, nodes=tuple(nodes), outputs=tuple(names[output.name] for output in outputs)
+        )
+
+    def _live(self, outputs: list[Tensor]) -> set[str]:
+        live = {output.name for output in outputs}
+        reaches = {value.name for value in self.inputs}
+        for node in self.nodes:
+            if any(name in reaches for name in references(node)):
+                reaches.add(node.name)
+        if any(output.name[0] != "n" or output.name not in reaches for output in outputs):
+            raise Unfit
+        for node in reversed(self.nodes):
+            if node.name in live:
+                live.update(references(node))
+        return live
+
+
+def spec_of(dtype: str, shape: Shape, strides: Strides) -> TensorSpec:
+    texts = None if strides is None else tuple(map(size_text, strides))
+    return TensorSpec(dtype=dtype, shape=tuple(map(size_text, shape)), strides=texts)
+
+
+def promoted(operands: list[Tensor]) -> str:
+    """The dtype of an elementwise result: the widest floating one, else the widest integer, else bool."""
+    found = {one.dtype for one in operands if one.rank} or {one.dtype for one in operands}
+    floats = found & set(FLOATS)
+    if floats:
+        return floats.pop() if len(floats) == 1 else "f32"
+    return next(dtype for dtype in ("i64", "i32", "b1") if dtype in found)
+
+
+def _tensors(args: tuple[object, ...]) -> Iterator[Tensor]:
+    for arg in args:
+        if isinstance(arg, Tensor):
+            yield arg
+        elif isinstance(arg, list):
+            yield from (item for item in arg if isinstance(item, Tensor))
+
+
+def _operand(arg: object) -> Operand:
+    if isinstance(arg, Tensor):
+        return f"%{arg.name}"
+    if isinstance(arg, list):
+        return [f"%{item.name}" if isinstance(item, Tensor) else item for item in arg]
+    return arg  # type: ignore[return-value]

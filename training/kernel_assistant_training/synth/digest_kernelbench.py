@@ -1,0 +1,121 @@
+"""`python -m kernel_assistant_training.synth.digest_kernelbench FOLDER`: make `kernelbench.json` again.
+
+FOLDER is a checkout of KernelBench's problems (with level1, level2, level3 in it). Every problem is traced by the
+worker's exporter on the meta device, so that nothing is computed or allocated; only digests are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.codec import from_builtins
+from kernel_assistant_training.synth.digests import FILE, write
+
+LEVELS = ("level1", "level2", "level3")
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--seconds", type=int, default=60, show_default=True, help="Longest that one problem is traced.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=FILE, show_default=True)
+def main(folder: Path, seconds: int, out: Path) -> None:
+    """Digests of the problems in FOLDER."""
+    files = [file for level in LEVELS for file in sorted((folder / level).glob("*.py"))]
+    graphs, missed = [], 0
+    for file in files:
+        try:
+            with _at_most(seconds):
+                graphs += list(traces(file.read_text(encoding="utf-8"), str(file)))
+        except Exception as error:  # noqa: BLE001 - whatever a problem does when it is traced, it is counted
+            missed += 1
+            click.echo(
+                f"{file.parent.name}/{file.stem.partition('_')[0]}: {type(error).__name__}: {_line(error)}", err=True
+            )
+    out.write_text(write(graphs, {"problems": len(files), "traced": len(files) - missed}), encoding="utf-8")
+    click.echo(f"{len(files) - missed} of {len(files)} problems traced, {len(graphs)} graphs")
+
+
+def traces(text: str, name: str) -> Iterator[OpGraph]:
+    """The problem's graph as it is built, and in eval mode where that is another one. Raises whatever stops both."""
+    found: dict[str, OpGraph] = {}
+    failure: Exception | None = None
+    for training in (True, False):
+        try:
+            graph = _traced(text, name, training)
+            found.setdefault(graph.text(), graph)
+        except Exception as error:  # noqa: BLE001 - told to the caller where neither goes
+            failure = error
+    if not found and failure is not None:
+        raise failure
+    yield from found.values()
+
+
+def _traced(text: str, name: str, training: bool) -> OpGraph:
+    try:
+        return _traced_on("meta", text, name, training)
+    except RuntimeError as error:
+        if "meta tensor" not in str(error):
+            raise
+        return _traced_on("cpu", text, name, training)
+
+
+def _traced_on(device: str, text: str, name: str, training: bool) -> OpGraph:
+    names: dict[str, Any] = {"__name__": "problem"}
+    with torch.device(device):
+        exec(compile(text, name, "exec"), names)
+        model = names["Model"](*names["get_init_inputs"]()).train(training).requires_grad_(False)
+        return from_builtins(_exporter()(model, tuple(names["get_inputs"]()), {}), OpGraph)
+
+
+def _exporter() -> Any:
+    """`export_graph` of the worker's folder, loaded as the worker loads itself."""
+    name = "kernel_assistant_worker"
+    if name not in sys.modules:
+        import kernel_assistant
+
+        folder = Path(kernel_assistant.__file__).parent / "worker"
+        spec = importlib.util.spec_from_file_location(
+            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return importlib.import_module(f"{name}.export").export_graph
+
+
+@contextlib.contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    """Raises TimeoutError in this thread: a loop over hundreds of time steps is traced step by step."""
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError(f"longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _line(error: Exception) -> str:
+    with contextlib.suppress(IndexError):
+        return str(error).strip().splitlines()[0][:160]
+    return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What of a graph is compared with KernelBench: digests of operators with shapes, and of sequences of operators."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand, references
+
+FILE = Path(__file__).with_name("kernelbench.json")
+#: Above this share of common operators two graphs are the same work.
+ALIKE = 0.9
+#: Longer sequences cannot be alike a task's.
+MOST_OPERATORS = 80
+#: Operators that compute nothing.
+_VIEWS = frozenset(
+    "alias clone contiguous detach expand expand_as flatten getitem movedim permute reshape select slice split "
+    "split_with_sizes squeeze t transpose unbind unflatten unsqueeze view chunk narrow".split()
+)
+#: Operators whose list is a shape.
+_SHAPED = ("layer_norm", "rms_norm")
+
+
+def combinations(graph: OpGraph) -> Iterator[str]:
+    """A digest for each operator: its name, shapes of its operands, attributes. Dims count from the front."""
+    shapes = {name: spec.shape for name, spec in specs_of(graph).items()}
+    for node in computing(graph):
+        yield _digest(_combination(node, shapes))
+
+
+def sequence(graph: OpGraph) -> tuple[str, ...]:
+    """A digest for each operator in order: its name and attributes, without shapes."""
+    ranks = {name: len(spec.shape) for name, spec in specs_of(graph).items()}
+    return tuple(_token(_attributes(node, ranks)) for node in computing(graph))
+
+
+def computing(graph: OpGraph) -> Iterator[Node]:
+    return (node for node in graph.nodes if node.op.partition(".")[0] not in _VIEWS)
+
+
+def specs_of(graph: OpGraph) -> dict[str, TensorSpec]:
+    """Specs of all values by name."""
+    return {value.name: value.spec for value in graph.inputs} | {node.name: node.spec for node in graph.nodes}
+
+
+def likeness(left: Sequence[str], right: Sequence[str]) -> float:
+    """Twice the longest common subsequence over both lengths: 1 for equal sequences."""
+    row = [0] * (len(right) + 1)
+    for one in left:
+        before = 0
+        for place, other in enumerate(right, 1):
+            before, row[place] = row[place], before + 1 if one == other else max(row[place], row[place - 1])
+    return 2 * row[-1] / (len(left) + len(right))
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Digests of problems that no task may repeat."""
+
+    combinations: frozenset[str]
+    sequences: frozenset[tuple[str, ...]]
+    _holding: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for one in self.sequences:
+            for token in set(one):
+                self._holding.setdefault(token, []).append(one)
+
+    def repeats(self, graph: OpGraph) -> bool:
+        """Whether an operator of the graph, or its sequence of several, is there."""
+        if any(one in self.combinations for one in combinations(graph)):
+            return True
+        own = sequence(graph)
+        return len(own) > 1 and self._alike(own)
+
+    def _alike(self, own: tuple[str, ...]) -> bool:
+        counts = Counter(own)
+        # More than nine tenths in common means that the rarest operator or its neighbours are: any of them will do.
+        near = {other for token in counts for other in self._holding.get(token, ())}
+        for other in near:
+            together = len(own) + len(other)
+            if 2 * min(len(own), len(other)) <= ALIKE * together:
+                continue
+            if 2 * (counts & Counter(other)).total() > ALIKE * together and likeness(own, other) > ALIKE:
+                return True
+        return False
+
+
+def read(text: str) -> Benchmark:
+    found = json.loads(text)
+    return Benchmark(frozenset(found["combinations"]), frozenset(tuple(one.split()) for one in found["sequences"]))
+
+
+def write(graphs: Iterable[OpGraph], about: dict[str, object]) -> str:
+    """The file's text; sorted, so that it says nothing of which belong together."""
+    found = list(graphs)
+    sequences = {sequence(graph) for graph in found}
+    content = {
+        **about,
+        "combinations": sorted({one for graph in found for one in combinations(graph)}),
+        "sequences": sorted(" ".join(one) for one in sequences if 1 < len(one) <= MOST_OPERATORS),
+    }
+    return json.dumps(content, indent=0) + "\n"
+
+
+@cache
+def kernelbench() -> Benchmark:
+    """Digests of KernelBench's levels 1 to 3."""
+    return read(FILE.read_text(encoding="utf-8"))
+
+
+def _combination(node: Node, shapes: dict[str, tuple[str, ...]]) -> str:
+    rank = len(shapes[first[0]]) if (first := references(node)) else 0
+
+    def text(operand: Operand) -> str:
+        if isinstance(operand, list):
+            return "[" + ",".join(map(text, operand)) + "]"
+        if isinstance(operand, str) and operand.startswith("%"):
+            return "(" + ",".join(_free(size) for size in shapes[operand[1:]]) + ")"
+        return _literal(operand, rank)
+
+    return _text(node, text)
+
+
+def _attributes(node: Node, ranks: dict[str, int]) -> str:
+    rank = ranks[first[0]] if (first := references(node)) else 0
+    shaped = node.op.partition(".")[0] in _SHAPED
+
+    def text(operand: Operand) -> str:
+        if isinstance(operand, list):
+            return f"{len(operand)}" if shaped else "[" + ",".join(map(text, operand)) + "]"
+        if isinstance(operand, str) and operand.startswith("%"):
+            return "%"
+        return _literal(operand, rank)
+
+    return _text(node, text)
+
+
+def _text(node: Node, text: Callable[[Operand], str]) -> str:
+    words = [node.op, *map(text, node.args), *(f"{key}={text(node.kwargs[key])}" for key in sorted(node.kwargs))]
+    return " ".join(words)
+
+
+def _literal(operand: Operand, rank: int) -> str:
+    if isinstance(operand, bool) or not isinstance(operand, int | float):
+        return str(operand)
+    if isinstance(operand, int) and -rank <= operand < 0:
+        return str(float(operand + rank))
+    return str(float(operand))
+
+
+def _free(size: str) -> str:
+    """All free dimensions are one, whatever they are called."""
+    return size if size.isdigit() else "B"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=1 << 15)
+def _token(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,145 @@
+"""A graph as a Python file with the module that computes it."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator
+
+from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.worker.runner.plan import evaluate
+
+_TORCH = {
+    "f64": "float64",
+    "f32": "float32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u8": "uint8",
+    "b1": "bool",
+}
+#: What the exporter makes of a batch norm in eval mode; modules call what it was made of.
+_BATCH_NORM = "_native_batch_norm_legit_no_training"
+_MAKING = ("arange", "zeros", "ones", "full", "eye", "empty")
+#: Operators that take class or row numbers: which operand has them, which operand they count along, and the dimension
+#: of that operand (a number, or the place of the operand that says it).
+_INDEXED: dict[str, tuple[int, int, int | str]] = {
+    "embedding": (1, 0, 0),
+    "gather": (2, 0, "1"),
+    "index_select": (2, 0, "1"),
+    "cross_entropy_loss": (1, 0, 1),
+}
+
+
+def module_text(graph: OpGraph) -> str:
+    """A file with `Model`, `get_inputs` and `get_init_inputs`; traced by the worker it gives `graph`.
+
+    Every operator is called as it stands in the graph, through `torch.ops.aten`. Parameters are drawn around 1, indices
+    below the size that they index.
+    """
+    limits = _limits(graph)
+    held = [value for value in graph.inputs if value.kind != "input"]
+    given = [value for value in graph.inputs if value.kind == "input"]
+    lines = ["import torch", "from torch import nn", "", "aten = torch.ops.aten", "", "", "class Model(nn.Module):"]
+    if held:
+        lines += ["    def __init__(self) -> None:", "        super().__init__()"]
+        lines += [f"        {_made(value, graph, limits)}" for value in held] + [""]
+    arguments = ", ".join(f"{value.name}: torch.Tensor" for value in given)
+    lines.append(f"    def forward(self, {arguments}):")
+    names = {value.name: value.name if value.kind == "input" else f"self.{value.name}" for value in graph.inputs}
+    lines += [f"        {line}" for line in _body(graph, names)]
+    lines += ["", "", "def get_inputs():"]
+    lines.append(f"    return [{', '.join(_drawn(value, graph, limits) for value in given)}]")
+    lines += ["", "", "def get_init_inputs():", "    return []", ""]
+    return "\n".join(lines)
+
+
+def _body(graph: OpGraph, names: dict[str, str]) -> Iterator[str]:
+    for dim in graph.dims:
+        name, place = next(
+            (value.name, value.spec.shape.index(dim))
+            for value in graph.inputs
+            if value.kind == "input" and dim in value.spec.shape
+        )
+        yield f"{dim} = {name}.size({place})"
+    first = next(value.name for value in graph.inputs if value.kind == "input")
+    for node in graph.nodes:
+        names[node.name] = node.name
+        yield f"{node.name} = {_call(node, names, graph, first)}"
+    results = [names[name] for name in graph.outputs]
+    yield f"return {results[0]}" if len(results) == 1 else f"return {', '.join(results)}"
+
+
+def _call(node: Node, names: dict[str, str], graph: OpGraph, first: str) -> str:
+    args = [_written(operand, names, graph) for operand in node.args]
+    if node.op == "getitem":
+        return f"{args[0]}[{args[1]}]"
+    if node.op == _BATCH_NORM:
+        return f"(aten.batch_norm.default({', '.join([*args[:5], 'False', *args[5:], 'True'])}),)"
+    if node.op == "instance_norm":
+        args.append("True")  # cudnn_enabled chooses an implementation, and graphs leave it out
+    args += [f"{key}={_written(operand, names, graph)}" for key, operand in node.kwargs.items()]
+    if node.op.partition(".")[0] in _MAKING:
+        args.append(f"device={first}.device")
+    op = node.op if "." in node.op else f"{node.op}.default"
+    if node.op == "clone":
+        args.append("memory_format=torch.contiguous_format")
+    name, overload = op.split(".")
+    called = f"{name}.{overload}" if not keyword.iskeyword(name) else f"__getattr__({name!r}).{overload}"
+    return f"aten.{called}({', '.join(args)})"
+
+
+def _written(operand: Operand, names: dict[str, str], graph: OpGraph) -> str:
+    if isinstance(operand, list):
+        return f"[{', '.join(_written(item, names, graph) for item in operand)}]"
+    if not isinstance(operand, str):
+        return repr(operand)
+    if operand.startswith("%"):
+        return names[operand[1:]]
+    if operand in _TORCH:
+        return f"torch.{_TORCH[operand]}"
+    if operand in ("inf", "-inf", "nan"):
+        return f"float({operand!r})"
+    if any(part in graph.dims for part in operand.replace("*", " ").replace("//", " ").split()):
+        return operand
+    return repr(operand)
+
+
+def _made(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
+    if value.kind == "param":
+        return f"self.{value.name} = nn.Parameter({_drawn(value, graph, limits)})"
+    return f'self.register_buffer("{value.name}", {_drawn(value, graph, limits)})'
+
+
+def _drawn(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
+    sizes = [evaluate(size, graph.dims) for size in value.spec.shape]
+    shape = ", ".join(map(str, sizes))
+    dtype = _TORCH[value.spec.dtype]
+    tail = "" if dtype == "float32" else f", dtype=torch.{dtype}"
+    if value.spec.dtype == "b1":
+        return f"torch.rand({shape}) > 0.5"
+    if not dtype.startswith(("float", "bfloat")):
+        return f"torch.randint(0, {limits.get(value.name, 100)}, ({shape}{',' if len(sizes) == 1 else ''}){tail})"
+    shape = shape or "()"
+    if value.kind == "input":
+        return f"torch.randn({shape}{tail})"
+    return f"torch.rand({shape}{tail}) + 0.5"
+
+
+def _limits(graph: OpGraph) -> dict[str, int]:
+    """Below which number the indices in an integer input are."""
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        places = _INDEXED.get(node.op.partition(".")[0])
+        if places is None:
+            continue
+        index, table = node.args[places[0]], node.args[places[1]]
+        along = places[2]
+        dim = along if isinstance(along, int) else node.args[int(along)]
+        if isinstance(index, str) and isinstance(table, str) and isinstance(dim, int):
+            size = evaluate(graph.spec(table[1:]).shape[dim], graph.dims)
+            found[index[1:]] = min(size, found.get(index[1:], size))
+    return found

@@ -1,0 +1,308 @@
+"""Steps along the last dimension: softmax, norms, reductions, what people write with them."""
+
+from __future__ import annotations
+
+from kernel_assistant.records.graph import Operand
+from kernel_assistant_training.synth import numbers
+from kernel_assistant_training.synth.broadcasting import partner
+from kernel_assistant_training.synth.builder import Builder, Tensor
+from kernel_assistant_training.synth.elementwise import cast
+from kernel_assistant_training.synth.sizes import FREE, literal, rows_of
+from kernel_assistant_training.synth.steps import need, plain, step
+
+
+def last(make: Builder, x: Tensor) -> int:
+    """The last dimension's number, counted from either end. Raises Unfit where it is no row."""
+    plain(x)
+    need(x.rank >= 2 and 1 < x.last < FREE)
+    return make.random.choice((-1, -1, x.rank - 1))
+
+
+def reduced(make: Builder, op: str, x: Tensor, dim: int, keep: bool) -> Tensor:
+    """A reduction over one dimension in torch's forms: dims as a list, `keepdim` written where it is true."""
+    shape = rows_of(x.shape, (dim % x.rank,), keep)
+    most = x.most if op in ("mean.dim", "amax", "amin") else min(x.most * x.shape[dim], 1e3)
+    positive = x.positive and op in ("mean.dim", "sum.dim_IntList", "amax", "amin")
+    return make.add(op, x, [dim], *((True,) if keep else ()), shape=shape, most=most, positive=positive)
+
+
+@step("softmax", 5)
+def softmax(make: Builder, x: Tensor) -> Tensor:
+    return make.add("softmax.int", x, last(make, x), most=1.0, positive=True)
+
+
+@step("softmax", 3)
+def log_softmax(make: Builder, x: Tensor) -> Tensor:
+    return make.add("log_softmax.int", x, last(make, x), most=20.0 + 2 * x.most)
+
+
+@step("softmax", 2)
+def tempered(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    scaled = make.each(make.random.choice(("mul.Tensor", "div.Tensor")), x, abs(numbers.scale(make.random)))
+    return make.add("softmax.int", scaled, dim, most=1.0, positive=True)
+
+
+@step("softmax", 2)
+def masked_softmax(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    need(x.shape[0] == FREE and len(make.inputs) < 4)
+    if make.random.random() < 0.5:
+        mask = make.input((FREE, *[1] * (x.rank - 2), x.last), "b1")
+        x = make.each("masked_fill.Scalar", x, mask, make.random.choice((-1e4, -1e4, -100.0)), dtype=x.dtype)
+    else:
+        x = make.each("add.Tensor", x, make.input((FREE, *[1] * (x.rank - 2), x.last), x.dtype))
+    return make.add("softmax.int", x, dim, most=1.0, positive=True)
+
+
+@step("softmax", 1)
+def softmin(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    return make.add("softmax.int", make.each("neg", x), dim, most=1.0, positive=True)
+
+
+@step("softmax", 1)
+def entropy(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    share = make.add("softmax.int", x, dim, most=1.0, positive=True)
+    logs = make.add("log_softmax.int", x, dim, most=20.0)
+    total = reduced(make, "sum.dim_IntList", make.each("mul.Tensor", share, logs, most=20.0), dim, False)
+    return make.each("neg", total, most=20.0)
+
+
+@step("softmax", 1)
+def softmax_by_hand(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    lowered = make.each("sub.Tensor", x, reduced(make, "amax", x, dim, True))
+    powers = make.each("exp", lowered, most=1.0, positive=True)
+    return make.each("div.Tensor", powers, reduced(make, "sum.dim_IntList", powers, dim, True), most=1.0, positive=True)
+
+
+@step("layer_norm", 5)
+def layer_norm(make: Builder, x: Tensor) -> Tensor:
+    last(make, x)
+    several = x.rank >= 3 and x.shape[-2] < FREE and make.random.random() < 0.2
+    shape = x.shape[-2:] if several else x.shape[-1:]
+    number = 1e-5 if make.random.random() < 0.5 else numbers.eps(make.random)
+    kind = make.random.random()
+    w = make.param(shape, x.dtype) if kind < 0.85 else None
+    b = make.param(shape, x.dtype) if kind < 0.75 else None
+    args: list[object] = [x, list(shape), w, b, number]
+    for default in (1e-5, None, None):
+        if args[-1] != default:
+            break
+        args.pop()
+    return make.add("layer_norm", *args, most=8.0)
+
+
+@step("layer_norm", 1.5)
+def standardized(make: Builder, x: Tensor) -> Tensor:
+    """(x − mean) / sqrt(var + eps) by hand."""
+    dim = last(make, x)
+    centred = make.each("sub.Tensor", x, reduced(make, "mean.dim", x, dim, True))
+    if make.random.random() < 0.5:
+        square = make.each("pow.Tensor_Scalar", centred, 2, positive=True, most=x.most**2)
+        spread = reduced(make, "mean.dim", square, dim, True)
+    else:
+        shape = rows_of(x.shape, (dim % x.rank,), True)
+        more: dict[str, Operand] = {"correction": 0, "keepdim": True}
+        spread = make.add("var.correction", x, [dim], shape=shape, positive=True, more=more)
+    below = make.each("add.Tensor", spread, numbers.half_eps(make.random, make.dtype), positive=True)
+    if make.random.random() < 0.5:
+        return make.each("mul.Tensor", centred, make.each("rsqrt", below, positive=True), most=8.0)
+    return make.each("div.Tensor", centred, make.each("sqrt", below, positive=True), most=8.0)
+
+
+@step("layer_norm", 0.7)
+def z_score(make: Builder, x: Tensor) -> Tensor:
+    """(x − mean) / (std + eps)."""
+    dim = last(make, x)
+    centred = make.each("sub.Tensor", x, reduced(make, "mean.dim", x, dim, True))
+    shape = rows_of(x.shape, (dim % x.rank,), True)
+    spread = make.add("std.correction", x, [dim], shape=shape, positive=True, more={"keepdim": True})
+    below = make.each("add.Tensor", spread, numbers.half_eps(make.random, make.dtype), positive=True)
+    return make.each("div.Tensor", centred, below, most=8.0)
+
+
+@step("rms_norm", 5)
+def rms_by_hand(make: Builder, x: Tensor) -> Tensor:
+    """x · rsqrt(mean(x²) + eps) · w, in float where x is half (as Llama has it)."""
+    dim = last(make, x)
+    own, half = x.dtype, x.dtype != "f32" and make.random.random() < 0.7
+    wide = cast(make, x, "f32") if half else x
+    if make.random.random() < 0.7:
+        square = make.each("pow.Tensor_Scalar", wide, 2, most=x.most**2, positive=True)
+    else:
+        square = make.each("mul.Tensor", wide, wide, most=x.most**2, positive=True)
+    mean = reduced(make, "mean.dim", square, dim, True)
+    below = make.each("add.Tensor", mean, numbers.half_eps(make.random, own), positive=True)
+    if make.random.random() < 0.75:
+        normal = make.each("mul.Tensor", wide, make.each("rsqrt", below, positive=True), most=8.0)
+    else:
+        normal = make.each("div.Tensor", wide, make.each("sqrt", below, positive=True), most=8.0)
+    normal = cast(make, normal, own) if half else normal
+    if make.random.random() < 0.75:
+        w = make.param((x.last,), own)
+        normal = make.each("mul.Tensor", *((w, normal) if make.random.random() < 0.5 else (normal, w)), most=8.0)
+    return normal
+
+
+@step("rms_norm", 3)
+def rms_norm(make: Builder, x: Tensor) -> Tensor:
+    last(make, x)
+    weight = make.param((x.last,), x.dtype) if make.random.random() < 0.8 else None
+    number = None if make.random.random() < 0.2 else numbers.eps(make.random)
+    args: list[object] = [x, [x.last], weight, number]
+    while args[-1] is None:
+        args.pop()
+    return make.add("rms_norm", *args, most=8.0)
+
+
+@step("rms_norm", 2)
+def l2_normalize(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    shape = rows_of(x.shape, (dim % x.rank,), True)
+    length = make.add("linalg_vector_norm", x, 2, [dim], True, shape=shape, most=x.most * 64, positive=True)
+    kind = make.random.randrange(3)
+    if kind == 0:
+        floor = make.each("clamp_min", length, make.random.choice((1e-12, 1e-12, 1e-6, 1e-8)), positive=True)
+        wide = make.view("expand", floor, [literal(size) for size in x.shape], shape=x.shape, strides=_repeated(x))
+        return make.each("div.Tensor", x, wide, most=1.0)
+    if kind == 1:
+        length = make.each("add.Tensor", length, numbers.half_eps(make.random, make.dtype), positive=True)
+    return make.each("div.Tensor", x, length, most=1.0)
+
+
+@step("rms_norm", 1.5)
+def l1_normalize(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    size = x if x.positive else make.each("abs", x, positive=True)
+    total = reduced(make, make.random.choice(("sum.dim_IntList", "mean.dim")), size, dim, True)
+    if make.random.random() < 0.6:
+        total = make.each("add.Tensor", total, numbers.half_eps(make.random, make.dtype), positive=True)
+    return make.each("div.Tensor", x, total, most=8.0)
+
+
+@step("rms_norm", 1)
+def fitted(make: Builder, x: Tensor) -> Tensor:
+    """(x − min) / (max − min + eps), or x / max|x|."""
+    dim = last(make, x)
+    if make.random.random() < 0.5:
+        top = reduced(make, "amax", make.each("abs", x, positive=True), dim, True)
+        below = make.each("clamp_min", top, make.random.choice((1e-5, 1e-6, 1e-4)), positive=True)
+        return make.each("div.Tensor", x, below, most=1.0)
+    low, high = reduced(make, "amin", x, dim, True), reduced(make, "amax", x, dim, True)
+    apart = make.each("sub.Tensor", high, low)
+    span = make.each("add.Tensor", apart, numbers.half_eps(make.random, make.dtype), positive=True)
+    return make.each("div.Tensor", make.each("sub.Tensor", x, low), span, most=1.0, positive=False)
+
+
+@step("rows", 8)
+def reduction(make: Builder, x: Tensor) -> Tensor:
+    op = make.random.choices(("sum.dim_IntList", "mean.dim", "amax", "amin"), (4, 4, 3, 2))[0]
+    return reduced(make, op, x, last(make, x), make.random.random() < 0.5)
+
+
+@step("rows", 1)
+def product(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    need(x.last <= 4096 and make.dtype == "f32")
+    near = make.each("add.Tensor", make.each("mul.Tensor", make.each("tanh", x, most=1.0), 0.1), 1.0, positive=True)
+    keep = make.random.random() < 0.5
+    shape = rows_of(x.shape, (dim % x.rank,), keep)
+    return make.add("prod.dim_int", near, dim, *((True,) if keep else ()), shape=shape, most=100.0, positive=True)
+
+
+@step("rows", 2)
+def spread(make: Builder, x: Tensor) -> Tensor:
+    dim, keep = last(make, x), make.random.random() < 0.5
+    op = make.random.choice(("var.correction", "std.correction"))
+    more: dict[str, Operand] = {} if make.random.random() < 0.5 else {"correction": 0}
+    if keep:
+        more["keepdim"] = True
+    shape = rows_of(x.shape, (dim % x.rank,), keep)
+    return make.add(op, x, [dim], shape=shape, most=x.most**2, positive=True, more=more)
+
+
+@step("rows", 2)
+def length(make: Builder, x: Tensor) -> Tensor:
+    dim, keep = last(make, x), make.random.random() < 0.5
+    order = make.random.choice((2, 2, 1))
+    shape = rows_of(x.shape, (dim % x.rank,), keep)
+    return make.add(
+        "linalg_vector_norm", x, order, [dim], *((True,) if keep else ()), shape=shape, most=x.most * 64, positive=True
+    )
+
+
+@step("rows", 3)
+def logsumexp(make: Builder, x: Tensor) -> Tensor:
+    dim, keep = last(make, x), make.random.random() < 0.5
+    shape = rows_of(x.shape, (dim % x.rank,), keep)
+    return make.add("logsumexp", x, [dim], *((True,) if keep else ()), shape=shape, most=x.most + 10)
+
+
+@step("rows", 2)
+def centred(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    op = make.random.choice(("mean.dim", "mean.dim", "amax"))
+    return make.each("sub.Tensor", x, reduced(make, op, x, dim, True), most=2 * x.most)
+
+
+@step("rows", 3)
+def of_two(make: Builder, x: Tensor) -> Tensor:
+    """A dot product, a distance, a similarity of rows."""
+    dim = last(make, x)
+    other, kind, keep = partner(make, x), make.random.randrange(4), make.random.random() < 0.4
+    if kind == 0:
+        return reduced(make, "sum.dim_IntList", make.each("mul.Tensor", x, other, most=x.most * other.most), dim, keep)
+    if kind == 1:
+        shape = rows_of(x.shape, (dim % x.rank,), False)
+        return make.add("cosine_similarity", x, other, *((dim,) if dim != 1 else ()), shape=shape, most=1.0)
+    apart = make.each("sub.Tensor", x, other, most=x.most + other.most)
+    if kind == 2:
+        square = make.each("pow.Tensor_Scalar", apart, 2, most=apart.most**2, positive=True)
+        op = make.random.choice(("sum.dim_IntList", "mean.dim"))
+        return reduced(make, op, square, dim, keep)
+    size = make.each("abs", apart, most=apart.most, positive=True)
+    return reduced(make, make.random.choice(("sum.dim_IntList", "mean.dim", "amax")), size, dim, keep)
+
+
+@step("arg", 3)
+def position(make: Builder, x: Tensor) -> Tensor:
+    dim, keep = last(make, x), make.random.random() < 0.3
+    op = make.random.choice(("argmax", "argmax", "argmin"))
+    shape = rows_of(x.shape, (dim % x.rank,), keep)
+    return make.add(op, x, dim, *((True,) if keep else ()), shape=shape, dtype="i64", most=x.last)
+
+
+@step("arg", 1)
+def extreme(make: Builder, x: Tensor) -> Tensor:
+    """Values and positions: both are results."""
+    dim, keep = last(make, x), make.random.random() < 0.3
+    op = make.random.choice(("max.dim", "max.dim", "min.dim"))
+    shape = rows_of(x.shape, (dim % x.rank,), keep)
+    both = make.add(op, x, dim, *((True,) if keep else ()), shape=shape)
+    values = make.add("getitem", both, 0, shape=shape, most=x.most)
+    if make.random.random() < 0.6:
+        make.results.append(make.add("getitem", both, 1, shape=shape, dtype="i64"))
+    return values
+
+
+@step("arg", 1)
+def count(make: Builder, x: Tensor) -> Tensor:
+    dim = last(make, x)
+    need(x.raw)
+    above = make.each(make.random.choice(("gt.Scalar", "lt.Scalar")), x, numbers.shift(make.random), dtype="b1")
+    shape = rows_of(x.shape, (dim % x.rank,), False)
+    if make.random.random() < 0.3:
+        return make.add(make.random.choice(("any.dim", "all.dim")), above, dim, shape=shape, dtype="b1")
+    return make.add("sum.dim_IntList", above, [dim], shape=shape, dtype="i64", most=x.last)
+
+
+def _repeated(x: Tensor) -> tuple[int, ...]:
+    """Strides of a contiguous column expanded to the shape of x."""
+    steps, step_ = [0], 1
+    for size in reversed(x.shape[:-1]):
+        steps.append(step_)
+        step_ *= size
+    return tuple(reversed(steps))

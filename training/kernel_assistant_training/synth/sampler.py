@@ -1,0 +1,179 @@
+"""Random tasks: an input, steps one after another, outputs, a size."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from kernel_assistant.records import OpGraph
+from kernel_assistant_training.synth import (  # noqa: F401 - each registers its steps
+    broadcasting,
+    elementwise,
+    gathers,
+    idioms,
+    losses,
+    norms,
+    rows,
+    scans,
+    shaping,
+    strided,
+    windows,
+)
+from kernel_assistant_training.synth.builder import Builder, Tensor, Unfit
+from kernel_assistant_training.synth.sizes import FREE, Shape
+from kernel_assistant_training.synth.steps import STEPS, Step
+
+LEVELS = (1, 2, 3, 4, 5)
+#: How often a family is drawn, where it fits.
+FAMILIES = {
+    "activation": 10,
+    "function": 4,
+    "arithmetic": 5,
+    "comparison": 3,
+    "cast": 3,
+    "idiom": 5,
+    "binary": 6,
+    "gate": 5,
+    "channel": 7,
+    "scalar": 4,
+    "mask": 3,
+    "residual": 5,
+    "softmax": 7,
+    "layer_norm": 5,
+    "rms_norm": 7,
+    "rows": 8,
+    "arg": 2.5,
+    "group_norm": 4,
+    "batch_norm": 3,
+    "loss": 3,
+    "total": 1,
+    "windows": 9,
+    "scan": 6,
+    "layout": 7,
+    "view": 2,
+    "gather": 3,
+    "strided": 6,
+}
+_NAMES, _WEIGHTS = list(FAMILIES), list(FAMILIES.values())
+_CHOICES = {family: (steps, [one.weight for one in steps]) for family, steps in STEPS.items()}
+_WIDTHS = (
+    (1024, 2048, 4096, 512, 256, 768, 8192, 128, 64, 1000, 16384, 3072, 1280, 5120, 32),
+    (100, 33, 257, 1023, 5000, 10000, 777, 2047, 384, 640, 1536, 32000, 50257, 65536, 131072, 96, 11008, 3),
+)
+_LENGTHS = (128, 256, 512, 64, 197, 1024, 49, 77, 2048, 100, 33, 300)
+_CHANNELS = (64, 32, 128, 16, 3, 256, 96, 24, 512, 48, 8, 12)
+_SIDES = (32, 56, 28, 64, 14, 112, 7, 31, 33, 128, 224, 16, 24, 65)
+#: Elements of one item (of B) at most.
+_MOST = 1 << 22
+#: Elements of the first input, powers of two.
+_ELEMENTS = (14.0, 26.0)
+
+
+def sample(random: Random, level: int) -> OpGraph:
+    """A task of `level` steps (1 to 5), named and written as the worker's exporter would."""
+    return sampled(random, level)[0]
+
+
+def sampled(random: Random, level: int) -> tuple[OpGraph, tuple[Step, ...]]:
+    """A task, and the steps that made it."""
+    while True:
+        make = Builder(random, random.choices(("f32", "bf16", "f16"), (70, 20, 10))[0])
+        try:
+            x, taken = _steps(make, level)
+            outputs = _outputs(make, x)
+            return make.finish(outputs, free_size(random, make.inputs[0].spec.shape)), taken
+        except Unfit:
+            continue
+
+
+def _steps(make: Builder, level: int) -> tuple[Tensor, tuple[Step, ...]]:
+    x, taken = _start(make)
+    failures = 0
+    while len(taken) < level:
+        (family,) = make.random.choices(_NAMES, _WEIGHTS)
+        step = make.random.choices(*_CHOICES[family])[0]
+        mark = make.mark()
+        try:
+            found = step.write(make, x)
+            _fits(found, last=len(taken) + 1 == level)
+        except Unfit:
+            make.back(mark)
+            failures += 1
+            if failures > 60:
+                raise
+            continue
+        x, taken = found, (*taken, step)
+    return x, taken
+
+
+def _fits(x: Tensor, last: bool) -> None:
+    """Raises Unfit for what is too large, and for positions that something would follow."""
+    if math.prod(size for size in x.shape if size < FREE) > 4 * _MOST or x.most > 1e12:
+        raise Unfit
+    if not x.floating and not last:
+        raise Unfit
+
+
+def _start(make: Builder) -> tuple[Tensor, tuple[Step, ...]]:
+    random = make.random
+    if random.random() < 0.04:
+        ids = make.input((FREE, random.choice(_LENGTHS)), "i64")
+        return gathers.embedded(make, ids, random.choice((64, 128, 256, 512, 768, 1024))), (_EMBEDDED,)
+    x = make.input(_shape(random))
+    make.extra.append(x)
+    return x, ()
+
+
+_EMBEDDED = Step("gather", "embedding", 0.0, lambda make, x: x)
+
+
+def _shape(random: Random) -> Shape:
+    while True:
+        shape = (FREE, *_item(random))
+        if math.prod(shape[1:]) <= _MOST:
+            return shape
+
+
+def _item(random: Random) -> Shape:
+    kind = random.choices(range(6), (32, 23, 8, 8, 22, 7))[0]
+    if kind == 0:
+        return (_width(random),)
+    if kind == 1:
+        return random.choice(_LENGTHS), random.choice((64, 128, 256, 512, 768, 1024, 96, 33, 2048, 80, 320))
+    if kind == 2:
+        length = random.choice((64, 128, 197, 256, 512, 49, 77, 33))
+        return random.choice((4, 8, 12, 16, 6)), length, random.choice((length, length, 64, 32, 80))
+    if kind == 3:
+        return random.choice(_CHANNELS), random.choice((128, 1000, 4096, 512, 16000, 333, 2048, 8192))
+    side = random.choice(_SIDES)
+    if kind == 4:
+        return random.choice(_CHANNELS), side, side if random.random() < 0.75 else random.choice(_SIDES)
+    side = random.choice((8, 16, 32, 15, 20))
+    return random.choice((1, 2, 3, 4, 8, 16, 32)), side, side, side if random.random() < 0.7 else 24
+
+
+def _width(random: Random) -> int:
+    if random.random() < 0.06:
+        return random.randint(2, 3000)
+    return random.choice(_WIDTHS[random.random() < 0.35])
+
+
+def _outputs(make: Builder, x: Tensor) -> list[Tensor]:
+    """The last value, what must be returned, and at times something on the way."""
+    outputs = [x, *(one for one in make.results if one.name != x.name)]
+    if make.random.random() < 0.12:
+        others = [one for one in make.values if one.floating and one.strides is None and one.name != x.name]
+        if others:
+            outputs.append(make.random.choice(others))
+    return outputs
+
+
+def free_size(random: Random, shape: tuple[str, ...]) -> int:
+    """A size for B with which a tensor of `shape` has a usual number of elements."""
+    item = math.prod(int(size) for size in shape if size.isdigit())
+    wanted = 2.0 ** random.uniform(*_ELEMENTS) / item
+    exact = max(2, min(int(wanted), 65536))
+    kind = random.random()
+    if kind < 0.7:
+        return 1 << max(1, round(math.log2(exact)))
+    return exact if kind < 0.9 else max(2, round(exact / 10) * 10)

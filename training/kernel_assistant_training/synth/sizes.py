@@ -1,0 +1,31 @@
+"""Sizes while a graph is built: plain integers, multiples of a large prime where they are free."""
+
+from __future__ import annotations
+
+#: Stands for the free dimension: a prime, so that a size is a multiple of it only where it is one of B.
+FREE = (1 << 61) - 1
+Shape = tuple[int, ...]
+Strides = tuple[int, ...] | None
+_TEXTS: dict[int, str] = {}
+
+
+def size_text(size: int) -> str:
+    """A size as the exporter writes it: `768`, `B`, `B*16`."""
+    found = _TEXTS.get(size)
+    if found is None:
+        times, rest = divmod(size, FREE)
+        found = str(size) if rest or not times else "B" if times == 1 else f"B*{times}"
+        _TEXTS[size] = found
+    return found
+
+
+def literal(size: int) -> int | str:
+    """A size as an operand: a number, or an expression where it is free."""
+    return size if size < FREE else size_text(size)
+
+
+def rows_of(shape: Shape, dims: tuple[int, ...], keep: bool) -> Shape:
+    """The shape of a reduction over `dims` (not negative)."""
+    if keep:
+        return tuple(1 if dim in dims else size for dim, size in enumerate(shape))
+    return tuple(size for dim, size in enumerate(shape) if dim not in dims)

@@ -1,0 +1,55 @@
+"""Which part of the data a task belongs to: a function of the task alone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.canonical import Canonical
+from kernel_assistant.records.graph import references
+from kernel_assistant_training.synth.digests import kernelbench
+
+Split = Literal["train", "held_out", "held_pairs", "held_families", "excluded"]
+#: Of canonical keys.
+HELD_OUT = 0.02
+#: Operators of the families that are withheld: running products, windows of one dimension.
+FAMILIES = frozenset({"cumprod", "max_pool1d", "avg_pool1d"})
+#: Producer and consumer, next to each other.
+PAIRS = frozenset(
+    {
+        ("gelu", "softmax"),
+        ("silu", "layer_norm"),
+        ("tanh", "cumsum"),
+        ("sigmoid", "amax"),
+        ("relu", "avg_pool2d"),
+        ("layer_norm", "gelu"),
+        ("max_pool2d", "hardswish"),
+        ("softmax", "argmax"),
+        ("log_softmax", "mean"),
+        ("cumsum", "tanh"),
+        ("group_norm", "mish"),
+        ("embedding", "tanh"),
+        ("softplus", "sum"),
+        ("leaky_relu", "logsumexp"),
+        ("rms_norm", "sigmoid"),
+    }
+)
+
+
+def split(task: Canonical) -> Split:
+    """The first that fits, in the order excluded, held_families, held_pairs, held_out, train."""
+    return split_of(task.concrete(), task.key())
+
+
+def split_of(graph: OpGraph, key: str) -> Split:
+    """The same of a graph with its numbers and its canonical key."""
+    if kernelbench().repeats(graph):
+        return "excluded"
+    names = {node.name: node.op.partition(".")[0] for node in graph.nodes}
+    if not FAMILIES.isdisjoint(names.values()):
+        return "held_families"
+    for node in graph.nodes:
+        own = names[node.name]
+        if any((names.get(read), own) in PAIRS for read in references(node)):
+            return "held_pairs"
+    return "held_out" if int(key[:8], 16) < HELD_OUT * (1 << 32) else "train"
