@@ -173,7 +173,12 @@ def _cols(shape: Shape, device: DeviceFacts) -> list[Schedule]:
         parts = 1 << (max(8 * cores // max(blocks, 1), 2) - 1).bit_length()
         while parts > 2 and shape.reduced // parts < 32:
             parts //= 2
-        return [*[make("cuda", "cols/split", parts=count, vec=1) for count in (parts, max(parts // 2, 2))], *stream]
+        pieces = [(count, width) for count in (parts, max(parts // 2, 2)) for width in dict.fromkeys((vec, 1))]
+        split = [
+            make("cuda", "cols/split", parts=count, tx=32 // width, ty=min(8 * width, 32), vec=width)
+            for count, width in pieces
+        ]
+        return [*split, *stream]
     return [*fitting, *stream]
 
 
