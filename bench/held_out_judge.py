@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,7 +162,9 @@ class Judge:
         return {**row, "seconds": time.perf_counter() - began}
 
     def _judged(self, one: Subject, environment: Environment, opened: float) -> dict[str, Any]:
+        began = time.perf_counter()
         baseline = environment.baseline(compiled=False)
+        stages = Counter({"open": opened, "baseline": time.perf_counter() - began})
         mine = dict(
             zip(map(Candidate.hash, one.different), environment.iterate(one.different, Tier.quick), strict=True)
         )
@@ -205,6 +207,9 @@ class Judge:
                     ),
                     "source": next(iter(best.sources.values())),
                 }
+        for found in (*mine.values(), *(found for _, found in theirs)):
+            stages.update(found.seconds)
+        row["stages"] = {**stages, "full verify": verified.seconds}
         return row | (self._speed(environment, best) if self._options.compiled else {})
 
     def _speed(self, environment: Environment, best: Candidate | None) -> dict[str, Any]:
@@ -228,6 +233,7 @@ class _Verified:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._known: dict[str, bool] = {}
+        self.seconds = 0.0
 
     def __call__(self, candidate: Candidate, quick: Evaluation) -> bool:
         key = candidate.hash()
@@ -241,8 +247,12 @@ class _Verified:
         return next((candidate for candidate, quick in right if self(candidate, quick)), None)
 
     def _in_full(self, candidate: Candidate) -> bool:
-        built = self._environment.build(candidate)
-        return isinstance(built, Binary) and self._environment.judge_binary(candidate, built, profile=False).correct
+        built, began = self._environment.build(candidate), time.perf_counter()
+        if not isinstance(built, Binary):
+            return False
+        found = self._environment.judge_binary(candidate, built, profile=False)
+        self.seconds += time.perf_counter() - began
+        return found.correct
 
 
 def _attempt(found: Evaluation, baseline: Baseline) -> dict[str, Any]:

@@ -98,7 +98,11 @@ def _notes(rows: list[Row]) -> list[str]:
         )
     unopened = Counter(row["outcome"] for row in rows if row["outcome"] != "judged")
     lines += [f"- {count} tasks {outcome.replace('_', ' ')}" for outcome, count in unopened.items()]
-    lines.append(f"- {sum(row['seconds'] for row in rows) / max(1, len(rows)):.1f} s of judging a task")
+    stages = Counter[str]()
+    for row in rows:
+        stages.update(row.get("stages", {}))
+    each = ", ".join(f"{name} {seconds / len(rows):.2f}" for name, seconds in stages.most_common())
+    lines.append(f"- {sum(row['seconds'] for row in rows) / max(1, len(rows)):.1f} s of judging a task ({each})")
     return lines
 
 
