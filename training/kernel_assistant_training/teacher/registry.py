@@ -9,7 +9,10 @@ from kernel_assistant_training.teacher import layout, nests, scans, strided, win
 from kernel_assistant_training.teacher.answer import Answer, Family
 from kernel_assistant_training.teacher.parts import in_parts
 
-FAMILIES: tuple[Family, ...] = (windows.answers, scans.answers, strided.answers, layout.answers, nests.answers)
+FAMILIES: tuple[Family, ...] = (
+    *(nests.answers, windows.answers, scans.answers, strided.answers, layout.answers),
+    nests.with_gaps,
+)
 
 
 def answers(task: Canonical, target: str, random: Random, count: int) -> list[Answer]:
