@@ -17,9 +17,13 @@ from kernel_assistant.worker.runner.executor import provide_openmp
 
 TORCH = {"float": torch.float32, "ka_bf16": torch.bfloat16, "_Float16": torch.float16}
 
-SOURCE = """#include "ka/pointwise.h"
+SOURCE = """#include "ka/columns.h"
+#include "ka/index.h"
+#include "ka/pointwise.h"
 #include "ka/rows.h"
 #include "ka/scan.h"
+#include "ka/transpose.h"
+#include "ka/window.h"
 #define KERNELS(T) \\
   extern "C" void gate_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
     ka::pointwise(n * c, [](float a, float b) { return a * ka_sigmoid(b); }, o, x, y); \\
@@ -54,6 +58,38 @@ SOURCE = """#include "ka/pointwise.h"
       const auto step = [](float a) { return a > 0 ? 1.0009765625f : 0.9990234375f; }; \\
       ka::scan_row<ka::times, true>(c, step, o + r * c, x + r * c); \\
     }); \\
+  } \\
+  extern "C" void back_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
+    ka::rows(n, c, [=](int64_t r) { \\
+      ka::scan_row<ka::add, false, true>(c, [](float a) { return a + 0.5f; }, [](float s) { return 0.5f * s; }, \\
+                                         o + r * c, x + r * c); \\
+    }); \\
+  } \\
+  extern "C" void line_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
+    const ka::shape s = ka::shape1d(c, (c - 1) / 2 + 1, 1); \\
+    ka::pool1d<3, 2>::run<ka::add>(n, s, [](float a) { return a; }, \\
+                             [](float a, int k, float b) { return a / k * b; }, o, x, ka::channel(y, n)); \\
+  } \\
+  extern "C" void window_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
+    const ka::shape s = ka::shape2d(n, c, n, c, 2, 2); \\
+    ka::pool2d<3, 1, 2>::run<ka::most>(1, s, [](float a) { return -a; }, [](float m, int, float b) { return m + b; }, \\
+                                       o, x, y); \\
+  } \\
+  extern "C" void turn_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
+    ka::transpose(1, n, c, [](float a, float b) { return 2 * a + b; }, o, x, y); \\
+  } \\
+  extern "C" void place_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
+    ka::fill(o, [=](int64_t i, int64_t j, int64_t k) { \\
+      const float a = ka_get(x[(n - 1 - i) * c + ka::around(j - 1, c)]); \\
+      return a * ka_get(y[ka::at(-1 - i, n) * c + ka::mirror(-j, c)]) + k; \\
+    }, n, c, 2); \\
+  } \\
+  extern "C" void down_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
+    const auto f = [](float a, float b) { return a * b; }; \\
+    ka::fold_columns<ka::add>(1, n, c, f, [=](float s) { return s / n; }, o, x, y); \\
+  } \\
+  extern "C" void below_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
+    ka::scan_columns<ka::add, true, true>(1, n, c, [](float a) { return a; }, [](float s) { return s + 1; }, o, x); \\
   }
 KERNELS(float) KERNELS(ka_bf16) KERNELS(_Float16)
 """
@@ -64,12 +100,20 @@ def _before(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([torch.ones_like(steps[:, :1]), torch.cumprod(steps, -1)[:, :-1]], -1)
 
 
+def _largest(x: torch.Tensor) -> torch.Tensor:
+    return F.max_pool2d(F.pad(x[None], (2, 2, 2, 2), value=-1e9), 3, 1, 0, 2)[0]
+
+
+def _placed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    product = x.flip(0).roll(1, 1) * y.flip(0)
+    return torch.stack([product, product + 1], -1)
+
+
 @dataclass(frozen=True)
 class Case:
     """`weights`: y is one row. `reads_y`: both inputs are read."""
 
     exact: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    rows_only: bool = False
     weights: bool = False
     reads_y: bool = True
     header: str = "rows"
@@ -79,9 +123,19 @@ CASES = {
     "gate": Case(lambda x, y: x * torch.sigmoid(y), header="pointwise"),
     "norm": Case(lambda x, y: F.layer_norm(x, x.shape[-1:]) * y, weights=True),
     "soft": Case(lambda x, y: torch.softmax(2 * x + y, -1)),
-    "fold": Case(lambda x, y: (x * y).mean(-1) + x.amax(-1) - x.amin(-1), rows_only=True),
+    "fold": Case(lambda x, y: (x * y).mean(-1) + x.amax(-1) - x.amin(-1)),
     "sum": Case(lambda x, y: torch.cumsum(x + 0.5, -1), reads_y=False, header="scan"),
     "before": Case(lambda x, y: _before(x), reads_y=False, header="scan"),
+    "back": Case(lambda x, y: torch.cumsum(x.flip(-1) + 0.5, -1).flip(-1) / 2, reads_y=False, header="scan"),
+    "line": Case(
+        lambda x, y: F.avg_pool1d(x[:, None], 3, 2, 1, count_include_pad=False)[:, 0] * y.view(-1)[: len(x), None],
+        header="window",
+    ),
+    "window": Case(lambda x, y: _largest(-x) + y, header="window"),
+    "turn": Case(lambda x, y: 2 * x.T + y.reshape(x.T.shape), header="transpose"),
+    "place": Case(_placed, header="index"),
+    "down": Case(lambda x, y: (x * y).mean(0), header="columns"),
+    "below": Case(lambda x, y: torch.cumsum(x.flip(0), 0).flip(0) - x + 1, reads_y=False, header="columns"),
 }
 
 
@@ -104,7 +158,7 @@ class CpuCall:
         self.x, self.y = (torch.randn(rows, columns, generator=random).to(dtype) for _ in range(2))
         if self.case.weights:
             self.y = self.y[0].contiguous()
-        shape = (rows,) if self.case.rows_only else (rows, columns)
+        shape = self.case.exact(self.x.float(), self.y.float()).shape
         self.out = torch.full(shape, float("nan"), dtype=dtype)
         self._function = getattr(library, f"{name}_{ctype}")
         self._sizes = [ctypes.c_int64(rows), ctypes.c_int64(columns)]

@@ -77,6 +77,147 @@ def chunked() -> Program:
     )
 
 
+def running_back() -> Program:
+    body = """  const int64_t r = blockIdx.x * a.c;
+  ka::scan_row<128, 4, 2, ka::add, false, true>(a.c, [](float x, float y) { return x * y; },
+                                                [](float s) { return 0.5f * s; }, a.out0 + r, a.x0 + r, a.x1 + r);"""
+    return Program(
+        header="scan",
+        source=kernel("running_back", body, 128),
+        plan=plan({"x0": "B C", "x1": "B C"}, "B C", [launch("running_back", "x0 x1 out0 c=C", "B", 128)], dims="B C"),
+        exact=lambda x, y: torch.cumsum((x * y).flip(-1), -1).flip(-1) / 2,
+        sizes=({"B": 3, "C": 9001}, {"B": 2, "C": 3}, {"B": 2, "C": 1024}),
+        large={"B": 32768, "C": 8192},
+        bound=BOUND["f32"],
+    )
+
+
+def down() -> Program:
+    """Few columns: in pieces first."""
+    source = kernel(
+        "down_chunks",
+        """  ka::fold_chunks<32, 8, 4, ka::add>(a.n, a.c, a.parts, [](float x, float y) { return x * y; },
+                                     a.w0, a.x0, a.x1);""",
+    ) + kernel(
+        "down_columns",
+        """  ka::fold_columns<32, 8, 4, ka::add>(a.parts, a.c, [](float s) { return s; },
+                                      [=](float s) { return s / a.n; }, a.out0, a.w0);""",
+    )
+    return Program(
+        header="columns",
+        source=source,
+        plan=plan(
+            {"x0": "B N C", "x1": "B N C"},
+            "B C",
+            [
+                launch("down_chunks", "x0 x1 w0 n=N c=C parts=5", "B * 5 * cdiv(C, 128)"),
+                launch("down_columns", "w0 out0 n=N c=C parts=5", "B * cdiv(C, 128)"),
+            ],
+            scratch={"w0": "B 5 C"},
+            dims="B N C",
+        ),
+        exact=lambda x, y: (x * y).mean(1),
+        sizes=({"B": 3, "N": 77, "C": 131}, {"B": 1, "N": 1, "C": 5}, {"B": 2, "N": 64, "C": 128}),
+        large={"B": 16, "N": 65536, "C": 256},
+        bound=BOUND["f32"],
+    )
+
+
+def below(dtype: str) -> Program:
+    name = f"below_{dtype}"
+    body = """  ka::scan_columns<2, ka::add, true, true>(a.b, a.n, a.c, [](float x) { return x; },
+                                            [](float s) { return s + 1.0f; }, a.out0, a.x0);"""
+    return Program(
+        header="columns",
+        source=kernel(name, body),
+        plan=plan(
+            {"x0": "B N C"},
+            "B N C",
+            [launch(name, "x0 out0 b=B n=N c=C", "cdiv(B * cdiv(C, 2), 256)")],
+            dtype,
+            dims="B N C",
+        ),
+        exact=lambda x: torch.cumsum(x.flip(1), 1).flip(1) - x + 1,
+        sizes=({"B": 3, "N": 77, "C": 131}, {"B": 1, "N": 1, "C": 5}, {"B": 2, "N": 64, "C": 128}),
+        large={"B": 64, "N": 1024, "C": 2048},
+        bound=BOUND[dtype],
+    )
+
+
+def placed(dtype: str) -> Program:
+    """A roll, a padding and a gathered row in one."""
+    name, vector = f"placed_{dtype}", 1 if dtype == "f32" else 2
+    body = f"""  ka::fill<4, {vector}>(a.out0, [=](int64_t b, int64_t i, int64_t j) {{
+    const float x = ka_get(a.x0[(b * a.r + ka::at(-1 - i, a.r)) * a.c + ka::around(j - 1, a.c)]);
+    return x + (ka::inside(j - 2, a.c - 2) ? ka_get(a.x0[(b * a.r + i) * a.c + ka::mirror(2 - j, a.c)]) : 1.0f);
+  }}, a.b, a.r, a.c);"""
+    return Program(
+        header="index",
+        source=kernel(name, body),
+        plan=plan(
+            {"x0": "B R C"},
+            "B R C",
+            [launch(name, "x0 out0 b=B r=R c=C", f"cdiv(B * R * C, {1024 * vector})")],
+            dtype,
+            dims="B R C",
+        ),
+        exact=lambda x: (
+            x.flip(1).roll(1, 2) + F.pad(x[..., : max(x.shape[-1] - 2, 0)], (2, 0), value=1.0)[..., : x.shape[-1]]
+        ),
+        sizes=({"B": 3, "R": 17, "C": 131}, {"B": 1, "R": 1, "C": 5}, {"B": 2, "R": 64, "C": 128}),
+        large={"B": 64, "R": 1024, "C": 2048},
+        bound=BOUND[dtype],
+    )
+
+
+def turned_onto() -> Program:
+    body = "  ka::transpose<256>(a.r, a.c, [](float x, float y) { return 2.0f * x + y; }, a.out0, a.x0, a.x1);"
+    return Program(
+        header="transpose",
+        source=kernel("turned_onto", body),
+        plan=plan(
+            {"x0": "B R C", "x1": "B C R"},
+            "B C R",
+            [launch("turned_onto", "x0 x1 out0 r=R c=C", "B * cdiv(R, 64) * cdiv(C, 64)")],
+            dims="B R C",
+        ),
+        exact=lambda x, y: 2 * x.transpose(1, 2) + y,
+        sizes=({"B": 3, "R": 67, "C": 131}, {"B": 2, "R": 64, "C": 128}),
+        large={"B": 16, "R": 4096, "C": 4096},
+        bound=BOUND["f32"],
+    )
+
+
+def pool_beside() -> Program:
+    """With a number for each channel, and a tensor of the result's shape."""
+    body = """  const ka::shape s = ka::shape2d(a.h, a.w, a.oh, a.ow, 1, 0);
+  ka::pool<1, 3, 2, 1, 2, 2>::run<2, ka::add>(a.n * a.c, s, [](float x) { return ka_relu(x); },
+      [](float m, int k, float y, float z) { return m / k * y + z; }, a.out0, a.x0, ka::channel(a.p0, a.c), a.x1);"""
+    rows, columns = "(H-1)//2+1", "(W-2)//2+1"
+    return Program(
+        header="window",
+        source=kernel("pool_beside", body),
+        plan=plan(
+            {"x0": "N C H W", "x1": f"N C {rows} {columns}", "p0": "C"},
+            f"N C {rows} {columns}",
+            [
+                launch(
+                    "pool_beside",
+                    f"x0 x1 p0 out0 n=N c=C h=H w=W oh={rows} ow={columns}",
+                    f"cdiv(N * C * cdiv({rows}, 2) * ({columns}), 256)",
+                )
+            ],
+            dims="N C H W",
+        ),
+        exact=lambda x, y, p: (
+            F.avg_pool2d(F.relu(x), (3, 2), 2, (1, 0), count_include_pad=False) * p[:, None, None] + y
+        ),
+        sizes=({"N": 2, "C": 3, "H": 35, "W": 37}, {"N": 1, "C": 2, "H": 4, "W": 2}),
+        large={"N": 64, "C": 64, "H": 256, "W": 256},
+        bound=BOUND["f32"],
+    )
+
+
 def turned(dtype: str) -> Program:
     name, tile = f"turned_{dtype}", 64
     body = "  ka::transpose<256>(a.r, a.c, [](float x) { return 2.0f * x; }, a.out0, a.x0);"

@@ -7,7 +7,7 @@
 //
 // The first function is of the inputs, the second of each result. X·Y threads have X·V columns, each a share of n. The
 // running sums and products of scan_columns may be EXCLUSIVE or go BACK, as in scan.cuh.
-// Few columns: `ka::fold_chunks` first, f of each of `parts` pieces of n into a scratch buffer f32[outer, parts, inner]
+// Few columns: `ka::fold_chunks` first, f of each of `parts` pieces of n into a scratch buffer [outer, parts, inner]
 // (grid outer · parts · cdiv(inner, X·V)), then `ka::fold_columns` over `parts`.
 #pragma once
 #include "ka/reduce.cuh"
@@ -63,8 +63,8 @@ KA_FN void fold_columns(int64_t n, int64_t inner, F f, G g, T* out, const IN*...
   for (int k = 0; k < V; ++k) total[k] = (float)g(total[k]);
   store_piece<V>(out + above * inner + c, total, inner - c);
 }
-template <int X, int Y, int V, class OP, class F, class... IN>
-KA_FN void fold_chunks(int64_t n, int64_t inner, int64_t parts, F f, float* out, const IN*... in) {
+template <int X, int Y, int V, class OP, class F, class T, class... IN>
+KA_FN void fold_chunks(int64_t n, int64_t inner, int64_t parts, F f, T* out, const IN*... in) {
   int64_t above;
   const int64_t c = column_of<X, V>(inner, above), outer = above / parts, part = above % parts;
   const int64_t length = (n + parts - 1) / parts, from = part * length < n ? part * length : n;
