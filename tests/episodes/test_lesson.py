@@ -46,7 +46,7 @@ def test_constants_are_changed_by_a_plan_line_and_more_by_a_rewrite():
         if place
     }
     assert texts[SLOW, CPU] == "plan: PASSES=1"
-    assert texts[CPU, SLOW] == "plan: PASSES=60"
+    assert texts[CPU, SLOW] == "plan: PASSES=1000"
     assert texts[OTHER, CPU] == fence(CPU, "cpu")
     assert texts[CPU, OTHER] == f"```cpp\n{OTHER.rstrip()}\n```"
 

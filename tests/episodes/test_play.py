@@ -64,9 +64,8 @@ def test_faults_are_heard_of_and_not_learned(played):
 def test_a_slow_schedule_is_changed_by_a_plan_line_and_not_learned(played):
     found = played(say(SLOW, Kind.slow), Saying(Kind.answer, "plan: PASSES=1", CPU))
     slow, fast = (float(said.split()[1]) for said in heard(found))
-    assert slow > 2 * fast
     assert found.losses() == [False, True, True]
-    assert found.best_ms == pytest.approx(fast, rel=0.01)
+    assert found.best_ms == pytest.approx(fast, rel=0.01) != slow
 
 
 def test_what_contradicts_a_lesson_ends_it(played):

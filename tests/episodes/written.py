@@ -34,7 +34,7 @@ extern "C" void k0(const k0_args* a) {
   });
 }
 """
-SLOW = CPU.replace("PASSES=1", "PASSES=60")
+SLOW = CPU.replace("PASSES=1", "PASSES=1000")
 CUDA = """// set: T=128 V=4 I=1
 // scratch: w0 f32[B, 2]
 // launch: k0(x0, p0, out0, rows=B) grid=cdiv(B, 2) block=T

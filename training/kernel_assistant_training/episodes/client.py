@@ -12,7 +12,7 @@ from kernel_assistant_training.episodes.lesson import Kind, Lesson, Saying
 
 
 class LessonFailed(Exception):
-    """What was heard contradicts the lesson: a fault without a consequence, or what should be right and is `refused`."""
+    """What was heard contradicts the lesson: a fault has no consequence, or what should be right is `refused`."""
 
     def __init__(self, saying: Saying, observation: str) -> None:
         super().__init__(observation)

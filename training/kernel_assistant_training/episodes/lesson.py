@@ -41,7 +41,7 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True)
 class Saying:
-    """One reply of the teacher; `source` is what it comes to, `fault` what is wrong with it: such a one is not learned."""
+    """One reply of the teacher; `source` is what it comes to, `fault` what is wrong with it: not to be learned."""
 
     kind: Kind
     text: str

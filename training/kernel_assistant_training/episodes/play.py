@@ -39,9 +39,9 @@ class Played:
     def check(self) -> None:
         """Raises LessonFailed for a turn that was made slow and is not."""
         for saying, found in self.turns:
-            if saying.kind is Kind.slow and saying.fault and (ms := _ms(found)) is not None:
-                if ms <= SLOWER * self.best_ms:
-                    raise LessonFailed(saying, f"not slower: {ms:.4g} ms, best {self.best_ms:.4g}")
+            ms = _ms(found) if saying.kind is Kind.slow and saying.fault else None
+            if ms is not None and ms <= SLOWER * self.best_ms:
+                raise LessonFailed(saying, f"not slower: {ms:.4g} ms, best {self.best_ms:.4g}")
 
     def losses(self) -> list[bool]:
         """For each reply whether it is to be learned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import threading
@@ -180,7 +181,8 @@ class Player:
         baseline = environment.baseline(compiled=False)
         estimated = one.random.random() < self.options.estimated_compile
         if estimated:
-            baseline = msgspec.structs.replace(baseline, compile_ms=_compile_estimate(baseline, one.random))
+            guess = _compile_estimate(baseline, len(environment.graph.nodes), one.random)
+            baseline = msgspec.structs.replace(baseline, compile_ms=guess)
         spent["baseline"] = time.perf_counter() - began
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             played = play(environment, one.lesson, baseline, Path(folder))
@@ -251,7 +253,7 @@ def _progress(out: Path, target: str) -> tuple[set[tuple[str, tuple[str, ...]]],
     return known, first
 
 
-def _compile_estimate(baseline: Baseline, random: Random) -> float:
-    """What torch.compile might take: a fused kernel at some share of the roofline, hardly ever slower than eager."""
-    fused = baseline.floor_ms / random.uniform(0.5, 0.98) if baseline.floor_ms else baseline.eager_ms
-    return min(fused * random.uniform(1.0, 1.3), baseline.eager_ms * random.uniform(0.6, 1.05))
+def _compile_estimate(baseline: Baseline, operators: int, random: Random) -> float:
+    """What torch.compile might take: eager's time, shared by some of the operators, hardly ever below the floor."""
+    fused = baseline.eager_ms * random.uniform(0.8, 1.1) / math.pow(operators, random.uniform(0.4, 0.9))
+    return max(fused, baseline.floor_ms * random.uniform(0.98, 1.2))

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
 from kernel_assistant_training.episodes.lines import Episode, Failure, read_lines
@@ -36,7 +37,11 @@ def run(options: Options) -> dict[str, Any]:
         failed = [process.exitcode for process in processes if process.exitcode]
     seconds = time.monotonic() - began
     summary = {**summarise(options.out, options.target), "seconds": round(seconds, 1), "failed_processes": failed}
-    summary["episodes_per_second"] = round((_count(options) - before) / seconds, 3)
+    played = _count(options) - before
+    summary["episodes_per_second"] = round(played / seconds, 3)
+    # Of this run: workers, runners and compilers are children, and their own children count with them.
+    used = [getrusage(whose) for whose in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    summary["cpu_seconds_per_episode"] = round(sum(one.ru_utime + one.ru_stime for one in used) / max(played, 1), 2)
     (options.out / f"summary-{options.target}.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
     return summary
 
