@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 from random import Random
 
 import pytest
@@ -12,8 +12,8 @@ from kernel_assistant.agent.calls import code_of
 from kernel_assistant.agent.directives import UNITS, candidate_from
 from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant_training.synth import pairs, prompt, sample
-from kernel_assistant_training.synth.pairs import CAP, answer
+from kernel_assistant_training.synth import pairs, prompt, sample, split
+from kernel_assistant_training.synth.pairs import CAP, drawn
 
 TARGETS = ("cuda", "cpu")
 
@@ -30,16 +30,11 @@ def test_conversations_have_a_question_and_an_answer(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_answers_are_candidates(target: str) -> None:
-    random, read = Random(5), 0
-    while read < 40:
-        graph = sample(random, 1 + read % 5)
-        task = canonical(graph)
-        source = answer(task, target, random)
-        if source is not None:
-            candidate = candidate_from({f"kernel{UNITS[target][0]}": source}, graph, target, task)
-            assert candidate.plan.launches
-            read += 1
+def test_answers_are_candidates_of_training_tasks(target: str) -> None:
+    for pair in islice(drawn(5, target, Counter()), 40):
+        files = {f"kernel{UNITS[target][0]}": pair.source}
+        assert candidate_from(files, pair.graph, target, pair.task).plan.launches
+        assert split(pair.task) == "train"
 
 
 def test_streams_are_their_seeds() -> None:
@@ -50,9 +45,9 @@ def test_streams_are_their_seeds() -> None:
 
 def test_no_graph_comes_for_ever() -> None:
     yields: Counter[str] = Counter()
-    texts = Counter(user.content.rpartition("\n")[0] for _, user, _ in islice(pairs(3, "cuda", yields), 2000))
-    assert max(texts.values()) <= CAP
-    assert yields["pairs"] == 2000
+    keys = Counter(pair.task.key() for pair in islice(drawn(3, "cuda", yields), 1000))
+    assert max(keys.values()) <= CAP
+    assert yields["pairs"] == 1000
     assert yields["drawn"] >= yields["train"] >= yields["pairs"]
 
 
@@ -61,8 +56,6 @@ def test_figures_of_prompts_are_ordered() -> None:
     for _ in range(30):
         _, user = prompt(canonical(sample(random, 2)), "cuda", random)
         words = user.content.splitlines()[-1].split()
-        figure = {
-            word: float(number) for word, number in zip(words, words[1:], strict=False) if word in ("eager", "floor")
-        }
+        figure = {word: float(number) for word, number in pairwise(words) if word in ("eager", "floor")}
         assert figure["eager"] > 0
         assert figure["floor"] > 0

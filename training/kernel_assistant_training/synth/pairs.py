@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
 
 from kernel_assistant.agent.prompts import compact_system, compact_task
@@ -12,8 +13,9 @@ from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.episodes.lesson import fence
 from kernel_assistant_training.synth.baselines import invented
-from kernel_assistant_training.synth.sampler import sample
+from kernel_assistant_training.synth.sampler import sampled
 from kernel_assistant_training.synth.split import split_of
+from kernel_assistant_training.synth.steps import Step
 from kernel_assistant_training.teacher import answers
 
 #: How often tasks of one to five operators are drawn.
@@ -24,31 +26,51 @@ CAP = 48
 NEIGHBOUR = 0.1
 
 
-def pairs(seed: int, target: str, yields: Counter[str] | None = None) -> Iterator[list[Message]]:
-    """System, user and assistant. `yields` counts what was drawn and what left it out."""
-    random = Random(f"pairs {seed} {target}")
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A training task with the steps that made it, and an answer."""
+
+    graph: OpGraph
+    steps: tuple[Step, ...]
+    task: Canonical
+    source: str
+
+
+def pairs(seed: int, target: str) -> Iterator[list[Message]]:
+    """System, user and assistant."""
+    random = Random(f"figures {seed} {target}")
+    for pair in drawn(seed, target, Counter()):
+        reply = Message(role="assistant", content=fence(pair.source, target))
+        yield [*_prompt(pair.task, pair.graph, target, random), reply]
+
+
+def drawn(seed: int, target: str, yields: Counter[str]) -> Iterator[Pair]:
+    """`yields` counts what was drawn and what left it out."""
+    random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
     levels, weights = list(LEVELS), list(LEVELS.values())
-    seen: Counter[str] = Counter()
-    counts = Counter[str]() if yields is None else yields
     while True:
-        graph = sample(random, random.choices(levels, weights)[0])
-        counts["drawn"] += 1
+        graph, steps = sampled(random, random.choices(levels, weights)[0])
+        yields["drawn"] += 1
         task = canonical(graph)
         key = task.key()
         if seen[key] >= CAP:
-            counts["seen too often"] += 1
+            yields["seen too often"] += 1
             continue
         part = split_of(graph, key)
-        counts[part] += 1
+        yields[part] += 1
         if part != "train":
             continue
-        source = answer(task, target, random)
+        try:
+            source = answer(task, target, random)
+        except Exception:  # noqa: BLE001 - one task that the teacher trips over does not end a stream of millions
+            yields["teacher failed"] += 1
+            continue
         if source is None:
-            counts["no answer"] += 1
+            yields["no answer"] += 1
             continue
         seen[key] += 1
-        counts["pairs"] += 1
-        yield [*_prompt(task, graph, target, random), Message(role="assistant", content=fence(source, target))]
+        yields["pairs"] += 1
+        yield Pair(graph, steps, task, source)
 
 
 def prompt(task: Canonical, target: str, random: Random) -> list[Message]:
@@ -56,13 +78,13 @@ def prompt(task: Canonical, target: str, random: Random) -> list[Message]:
     return _prompt(task, task.concrete(), target, random)
 
 
-def _prompt(task: Canonical, graph: OpGraph, target: str, random: Random) -> list[Message]:
-    arch, baseline = invented(graph, target, random)
-    content = compact_task(task, task.graph.dims, arch, baseline)
-    return [Message(role="system", content=compact_system(target)), Message(role="user", content=content)]
-
-
 def answer(task: Canonical, target: str, random: Random) -> str | None:
     """What the teacher writes: mostly its best guess, at times another of its schedules. None where it has no form."""
     found = answers(task, target, random, 4 if random.random() < NEIGHBOUR else 1)
     return random.choice(found).source if found else None
+
+
+def _prompt(task: Canonical, graph: OpGraph, target: str, random: Random) -> list[Message]:
+    arch, baseline = invented(graph, target, random)
+    content = compact_task(task, task.graph.dims, arch, baseline)
+    return [Message(role="system", content=compact_system(target)), Message(role="user", content=content)]

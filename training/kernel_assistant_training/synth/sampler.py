@@ -47,8 +47,8 @@ FAMILIES = {
     "batch_norm": 3,
     "loss": 3,
     "total": 1,
-    "windows": 9,
-    "scan": 6,
+    "windows": 13,
+    "scan": 7,
     "layout": 7,
     "view": 2,
     "gather": 3,
@@ -135,7 +135,7 @@ def _shape(random: Random) -> Shape:
 
 
 def _item(random: Random) -> Shape:
-    kind = random.choices(range(6), (32, 23, 8, 8, 22, 7))[0]
+    kind = random.choices(range(6), (29, 21, 8, 10, 25, 7))[0]
     if kind == 0:
         return (_width(random),)
     if kind == 1:
