@@ -1,4 +1,5 @@
-"""From `optimize` to the first verified and the first faster candidate, with nothing warm and with everything warm."""
+"""From `optimize` to the first verified and the first faster candidate, with nothing warm and with everything warm: the
+generator's, and that of the shipped model where there is one."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 from bench.cli_cost import MOST_MEGABYTES, host_megabytes, own_home, run_measured, stop
 from bench.figures import Figure, Settings
 from kernel_assistant.events import AnyEvent, CandidateEvaluated, decode_event
+from kernel_assistant.serving.registry import SHIPPED
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gated_rms_norm.py"
 
@@ -18,8 +20,10 @@ def measure(settings: Settings) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="ka-") as folder:
         environment = own_home(Path(folder))
         try:
-            figures = _run("cold", settings.target, budget, Path(folder), environment)
-            figures += _run("warm", settings.target, budget, Path(folder), environment)
+            figures = _run("cold", "generator", settings.target, budget, Path(folder), environment)
+            figures += _run("warm", "generator", settings.target, budget, Path(folder), environment)
+            if SHIPPED.is_file():
+                figures += _run("model, warm", "model", settings.target, budget, Path(folder), environment)
             host = host_megabytes(Path(folder))
         finally:
             stop(environment)
@@ -28,9 +32,9 @@ def measure(settings: Settings) -> list[Figure]:
     return figures
 
 
-def _run(kind: str, target: str, budget: int, folder: Path, environment: dict[str, str]) -> list[Figure]:
+def _run(kind: str, policy: str, target: str, budget: int, folder: Path, environment: dict[str, str]) -> list[Figure]:
     out = folder / f"{kind}.json"
-    arguments = ["optimize", str(EXAMPLE), "--json", "--target", target, "--budget", f"{budget}s"]
+    arguments = ["optimize", str(EXAMPLE), "--json", "--target", target, "--budget", f"{budget}s", "--policy", policy]
     seconds, megabytes = run_measured(arguments, environment, out)
     result = json.loads(out.read_text(encoding="utf-8"))
     events = _events(folder, result["artifacts"]["job"])
