@@ -8,11 +8,18 @@ turned at the end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
-from kernel_assistant.generator.channels_last_readers import follows, is_pool, norm_in_two, reads_any_order
+from kernel_assistant.generator.channels_last_readers import (
+    follows,
+    is_per_element,
+    is_pool,
+    norm_in_two,
+    reads_any_order,
+)
 from kernel_assistant.generator.convolutions import CONVOLUTIONS, TURNED
 from kernel_assistant.generator.cost import elements
 from kernel_assistant.generator.flow import COPY, operator
@@ -97,6 +104,7 @@ class _Rewrite:
         self.last: set[str] = set()
         self.copies: dict[tuple[str, str], str] = {}
         self.specs: dict[str, TensorSpec] = {value.name: value.spec for value in graph.inputs}
+        self.readers = Counter([*graph.outputs, *(name for node in graph.nodes for name in set(references(node)))])
 
     def run(self) -> OpGraph:
         for node in self.graph.nodes:
@@ -109,10 +117,7 @@ class _Rewrite:
             self._convolution(node)
             return
         if any(name in self.last for name in references(node)[:1]):
-            two = norm_in_two(node, self.specs[references(node)[0]])
-            for first in two[:-1]:
-                self._add(first)
-            node = two[-1]
+            node = self._norm(node)
         read = {
             name: self._copied(name, COPY_BACK)
             for name in references(node)
@@ -130,6 +135,25 @@ class _Rewrite:
         self._add(replace(changed, spec=in_channels_last(node.spec)))
         if node.name in self.graph.outputs:
             self._as_given(node)
+
+    def _norm(self, node: Node) -> Node:
+        """What is left to write of a norm over groups: its moments are another launch. What is elementwise before it
+        is computed in both, not written between them."""
+        source = references(node)[0]
+        two = norm_in_two(node, self.specs[source])
+        for first in two[:-1]:
+            self._add(first)
+        return renamed(two[-1], {source: self._again(source)}) if len(two) > 1 else node
+
+    def _again(self, name: str) -> str:
+        """A value as another launch computes it from what is in memory."""
+        node = next((node for node in self.nodes if node.name == name), None)
+        if node is None or name not in self.last or not is_per_element(node) or self.readers.get(name, 0) > 1:
+            return name
+        read = {other: self._again(other) for other in references(node)}
+        self._add(replace(renamed(node, read), name=f"{name}_again"))
+        self.last.add(f"{name}_again")
+        return f"{name}_again"
 
     def _convolution(self, node: Node) -> None:
         given = is_channels_last(self.graph.spec(references(node)[0]))

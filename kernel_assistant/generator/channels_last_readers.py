@@ -29,6 +29,12 @@ def is_elementwise(node: Node) -> bool:
     return name not in LOWERINGS and name not in FREE and name not in PRODUCTS and name not in CONVOLUTIONS
 
 
+def is_per_element(node: Node) -> bool:
+    """Whether each element can be computed again from that of what it reads."""
+    given = ("batch_norm", "_native_batch_norm_legit_no_training", "getitem")
+    return is_elementwise(node) or operator(node) in given
+
+
 def is_pool(node: Node) -> bool:
     return operator(node) in WINDOWS
 
@@ -67,7 +73,8 @@ def norm_in_two(node: Node, read: TensorSpec) -> list[Node]:
     moments, names = f"{node.name}_moments", (f"{node.name}_mean", f"{node.name}_scale")
     found = [Node(name=moments, op="ka_group_moments", args=(node.args[0], groups, eps), spec=spec)]
     found += [Node(name=name, op="getitem", args=(f"%{moments}", place), spec=spec) for place, name in enumerate(names)]
-    args = (node.args[0], *(f"%{name}" for name in names), groups, weight, bias)
+    # The moments are read first, so that what is computed again stands behind them.
+    args = (*(f"%{name}" for name in names), node.args[0], groups, weight, bias)
     return [*found, Node(name=node.name, op="ka_by_moments", args=args, spec=node.spec)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kernel_assistant.generator.context import Context, broadcast, cast, dim_size, regroup
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.expr import Axes, Expr, Value
+from kernel_assistant.generator.expr import COMPUTE, Axes, Expr, Value
 from kernel_assistant.generator.positions import Place, axes_index, integer, iota, move, whole
 from kernel_assistant.generator.reduce import axes_of, computed, mean_of, moments, number, op
 from kernel_assistant.generator.sizes import parse_size, product
@@ -90,13 +90,14 @@ def _group_moments(context: Context) -> tuple[Value, ...]:
 
 
 def _by_moments(context: Context) -> Value:
-    """(input, mean, 1/deviation, groups, weight, bias): the other launch."""
-    value, groups = computed(context), context.node.args[3]
+    """(mean, 1/deviation, input, groups, weight, bias): the other launch."""
+    given, groups = context.value(context.node.args[2]), context.node.args[3]
+    value = Value(cast(given.expr, COMPUTE[context.node.spec.dtype]), given.dims, given.dtype)
     channels = dim_size(value.dims[1])
     if not isinstance(groups, int) or not isinstance(channels, int):
         raise Unsupported(f"{context.node.op} with a free number of channels")
     sides = []
-    for place in (1, 2):
+    for place in (0, 1):
         side = context.value(context.node.args[place])
         broadcast(value.dims[:1], side.dims[:1])
         expr = cast(side.expr, value.expr.ctype)

@@ -208,7 +208,7 @@ def _norms_groups(graph: OpGraph) -> bool:
     return any(
         str(node.args[3]) != node.spec.shape[1]
         for node in made
-        if any(str(other.args[0])[1:] in taken for other in graph.nodes if f"%{other.name}" == node.args[1])
+        if any(str(other.args[0])[1:] in taken for other in graph.nodes if f"%{other.name}" == node.args[0])
     )
 
 

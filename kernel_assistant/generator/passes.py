@@ -34,6 +34,12 @@ class Passes:
     stores: list[tuple[Access, Output]]
 
     @property
+    def computed(self) -> list[Expr]:
+        """Everything that is computed anywhere: reductions that share a pass leave some out."""
+        inside = [expr for part in self.passes for expr in (*part.scope, *part.body, *part.reduces)]
+        return [*inside, *self.scope]
+
+    @property
     def kept(self) -> list[Expr]:
         return [expr for part in self.passes for expr in part.kept]
 
@@ -75,11 +81,24 @@ def plan_passes(nest: Nest, keep: Callable[[Expr], bool] = nothing, joint: bool 
     return Passes(planner.passes, scope, outside)
 
 
-def read_elsewhere(nest: Nest, exprs: list[Expr]) -> list[Expr]:
-    """Those of `exprs` that an output or an expression not among them reads."""
+def below(roots: list[Expr]) -> set[int]:
+    """What `roots` are computed from, themselves included, up to the next reductions."""
+    seen: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        expr = waiting.pop()
+        if id(expr) not in seen:
+            seen.add(id(expr))
+            waiting += [] if isinstance(expr, Reduce) else children(expr)
+    return seen
+
+
+def read_elsewhere(nest: Nest, exprs: list[Expr], plan: Passes | None = None) -> list[Expr]:
+    """Those of `exprs` that an output or an expression not among them reads; with `plan`, one that it computes."""
     own = {id(expr) for expr in exprs}
     read = {id(output.expr) for _, output in nest.stores}
-    for expr in nest.program.exprs:
+    computed = nest.program.exprs if plan is None else plan.computed
+    for expr in computed:
         if id(expr) not in own:
             read.update(id(child) for child in children(expr))
     return [expr for expr in exprs if id(expr) in read]

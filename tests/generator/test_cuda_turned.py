@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.graph_text import read_graph
 from kernel_assistant.generator.schedule import read_schedule
 from kernel_assistant.generator.search import initial
 from tests.generator.cuda_on_host import OnHost
@@ -52,6 +53,7 @@ CASES: dict[str, Case] = {
     "to first": (Function(lambda x: F.softmax(x, 1).contiguous()), _last(3, 20, 6, 7)),
     "least": (Function(lambda x: x.amin(1) + x.argmin(1)), _last(3, 20, 6, 7)),
     "pooled": (Function(lambda x: F.max_pool2d(x, 3, 2, 1)), _last(3, 20, 9, 10)),
+    "both moments": (Function(lambda x: (x.mean((2, 3)), x.var((2, 3)))), _last(3, 20, 16, 18)),
     "moments": (Function(lambda x: torch.var_mean(x, (2, 3))), _last(3, 20, 16, 18)),
 }
 LINES = [
@@ -80,6 +82,33 @@ def test_values(name: str, line: str, tmp_path: Path) -> None:
     built = OnHost(export(model, x), read_schedule("cuda", line), tmp_path)
     check(model, (x,), built)
     check(model, resized((x,), 1), built)
+
+
+GROUPS = """dims B=3
+input x0 f32[B,24,5,9]/1080,1,216,24
+param p0 f32[24] weight
+param p1 f32[24] bias
+%n0 = ka_group_moments(%x0, 3, 0.001) f32[B,3]
+%n1 = getitem(%n0, 0) f32[B,3]
+%n2 = getitem(%n0, 1) f32[B,3]
+%n3 = ka_by_moments(%n1, %n2, %x0, 3, %p0, %p1) f32[B,24,5,9]
+return %n3"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_a_norm_over_groups_in_two_launches(tmp_path: Path) -> None:
+    """Each half as the graph that it is a part of; vectors of channels on one side, turned tiles on the other."""
+    whole = GROUPS.splitlines()
+    moments = [*whole[:2], *whole[4:7], "return %n1, %n2"]
+    made = [*whole[:4], "input x1 f32[B,3]", "input x2 f32[B,3]", whole[7].replace("%n1, %n2", "%x1, %x2"), whole[8]]
+    x, weight, bias = _last(3, 24, 5, 9), torch.linspace(1, 2, 24), torch.linspace(-1, 1, 24)
+    (first, second) = (tmp_path / name for name in ("moments", "made"))
+    first.mkdir()
+    second.mkdir()
+    found = OnHost(read_graph(moments), read_schedule("cuda", "rows/stream block=64 vec=4"), first)({"x0": x})
+    values = {"x0": x, "x1": found[0], "x2": found[1], "p0": weight, "p1": bias}
+    built = OnHost(read_graph(made), read_schedule("cuda", "pointwise/transpose tile=16 vec=4 block=64"), second)
+    torch.testing.assert_close(built(values)[0], F.group_norm(x, 3, weight, bias, 0.001))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +140,7 @@ def test_tiles_have_to_fit() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize(("name", "line"), [LINES[0], LINES[3], LINES[10], LINES[12]])
+@pytest.mark.parametrize(("name", "line"), [LINES[0], LINES[3], LINES[10], LINES[12], ("both moments", "cols/split")])
 def test_they_compile(name: str, line: str, tmp_path: Path) -> None:
     compile_candidate(emit(export(*CASES[name]), read_schedule("cuda", line)), tmp_path)
 

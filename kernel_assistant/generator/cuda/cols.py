@@ -73,7 +73,7 @@ class Columns:
     """Writes passes over R for a vector of columns per thread."""
 
     def __init__(self, nest: Nest, schedule: Schedule, layout: Layout, plan: Passes) -> None:
-        self.nest, self.schedule, self.layout = nest, schedule, layout
+        self.nest, self.schedule, self.layout, self.plan = nest, schedule, layout, plan
         self.vec, self.tx, self.ty = schedule["vec"], schedule["tx"], schedule["ty"]
         self.items = schedule["items"] if schedule.form == "cols/reg" else 0
         size = nest.size(nest.reduced)
@@ -95,7 +95,7 @@ class Columns:
             return
         unit = body.unit
         names: dict[int, str] = {}
-        read = read_elsewhere(self.nest, scope)
+        read = read_elsewhere(self.nest, scope, self.plan)
         for expr in read:
             names[id(expr)] = f"c{len(body.names)}_{len(names)}"
             unit.add(f"{expr.ctype} {names[id(expr)]}[{self.vec}];")

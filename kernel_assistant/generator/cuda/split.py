@@ -12,7 +12,7 @@ from kernel_assistant.generator.cuda.sweeps import Sweep
 from kernel_assistant.generator.cuda.turned import BANK
 from kernel_assistant.generator.expr import Expr
 from kernel_assistant.generator.nest import Nest
-from kernel_assistant.generator.passes import Pass, Passes, nothing, plan_passes
+from kernel_assistant.generator.passes import Pass, Passes, below, nothing, plan_passes
 from kernel_assistant.generator.render import Body, Unit
 from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.sizes import size_text
@@ -218,6 +218,8 @@ class _ColumnParts:
 
     def launch_end(self) -> None:
         unit = Unit(self.nest.prefix + "cols_end", "cuda")
+        wanted = below([output.expr for _, output in self.plan.stores])
+        self.scope = [expr for expr in self.scope if id(expr) in wanted]
         body = self._begin(unit, "blockIdx.x")
         self.columns.scope(body, self.plan.scope)
         self.columns.store_outside(body, self.plan)
