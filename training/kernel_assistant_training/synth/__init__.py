@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kernel_assistant_training.synth.conversations import pairs, prompt
 from kernel_assistant_training.synth.memory import fitted
 from kernel_assistant_training.synth.module_text import module_text
-from kernel_assistant_training.synth.pairs import pairs, prompt
 from kernel_assistant_training.synth.sampler import sample
 from kernel_assistant_training.synth.split import split
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 import click
 
-from kernel_assistant_training.synth.pairs import Pair, drawn
+from kernel_assistant_training.synth.conversations import Pair, drawn
 
 
 @click.command()
