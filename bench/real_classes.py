@@ -44,12 +44,16 @@ MODELS = {
     "cuda": "llama,t5,bert,gpt2,convnext,detection",
     "cpu": "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler",
 }
-SECONDS_OF_ONE_CHECK = 20.0
+SECONDS_OF_ONE_CHECK = 8.0
+#: Of a class's share of the time, what opening, baselines, confirming and applying take beside the search.
+BESIDE_THE_SEARCH = 8.0
+LEAST_SHARE, LEAST_SEARCH = 5.0, 1.0
 #: Over eager, to be applied.
 LEAST_GAIN = 1.02
 HOME = "KERNEL_ASSISTANT_HOME"
-#: Session hosts that check side by side.
-HOSTS = 3
+CACHE = "KERNEL_ASSISTANT_CACHE_DIR"
+#: Session hosts that check side by side, each with two warm processes.
+HOSTS = 2
 
 
 @dataclass
@@ -103,6 +107,7 @@ def main() -> int:
     shutil.copyfile(PROGRAM, bench.project / PROGRAM.name)
     os.environ |= {
         HOME: str(folder / "home"),
+        CACHE: str(folder / "cache"),
         "KERNEL_ASSISTANT_TARGET": arguments.target,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
@@ -148,44 +153,46 @@ def scan(bench: Bench, when: str) -> None:
         if seen is None:
             row.setdefault("problem", "the program does not call it")
             continue
-        row[when] = {key: seen[key] for key in ("calls", "share_seconds", "inclusive_seconds", "unserved_seconds")}
+        figures = ("calls", "share_seconds", "inclusive_seconds", "first_seconds", "unserved_seconds")
+        row[when] = {key: seen[key] for key in figures}
         row["module"] = seen["module"]
 
 
 def optimize(bench: Bench) -> None:
-    """Each class with one warm worker, then applied beside the program."""
+    """Each class with one warm worker, then applied beside the program. Each has an equal share of what is left."""
     from kernel_assistant.environment.worker_client import Worker
 
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     worker = Worker(sys.executable, log=bench.folder / "worker.log", env=env)
     try:
-        for name, row in bench.classes.items():
-            if bench.left < bench.arguments.rest or "before" not in row:
+        for place, (name, row) in enumerate(bench.classes.items()):
+            share = (bench.left - bench.arguments.rest) / (len(bench.classes) - place)
+            if share < LEAST_SHARE or "before" not in row:
                 row.setdefault("problem", "no time was left")
                 continue
             began = time.monotonic()
             try:
-                row |= one_class(name, bench, worker)
+                row |= one_class(name, bench, worker, share)
             except Exception as error:  # noqa: BLE001 - one class that fails is a line of the table
                 row["problem"] = f"{type(error).__name__}: {error}".splitlines()[0]
                 row["detail"] = traceback.format_exc()
             if not worker.alive:
                 worker.restart()
             row["seconds"] = round(time.monotonic() - began, 1)
-            print(name, {key: row.get(key) for key in ("outcome", "problem", "applied", "seconds")}, flush=True)
+            print(name, {key: row.get(key) for key in ("outcome", "problem", "seconds", "spent")}, flush=True)
             bench.write()
     finally:
         worker.close()
 
 
-def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
-    """What the loop finds, what is had without a kernel, and whether the result could be applied."""
+def one_class(name: str, bench: Bench, worker: Any, share: float) -> dict[str, Any]:
+    """What the loop finds in about `share` seconds, what is had without a kernel, and whether it could be applied."""
     from kernel_assistant.agent.budget import Budget
     from kernel_assistant.agent.loop import run_episode
     from kernel_assistant.apply import apply_outside
     from kernel_assistant.config import resolve
     from kernel_assistant.environment.session import open_environment
-    from kernel_assistant.events import CandidateEvaluated
+    from kernel_assistant.events import CandidateEvaluated, Progress
     from kernel_assistant.policy.generator import GeneratorPolicy
     from kernel_assistant.session.artifacts import write_result
     from kernel_assistant.session.free_wins import FreeWinStep
@@ -195,10 +202,13 @@ def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
 
     chosen, cancel, policy = bench.arguments, threading.Event(), GeneratorPolicy()
     judged: list[CandidateEvaluated] = []
+    clock = Clock()
 
     def note(event: Any) -> None:
         if isinstance(event, CandidateEvaluated):
             judged.append(event)
+        elif isinstance(event, Progress):
+            clock.enter(event.phase)
 
     settings = resolve()[0]
     task, _ = prepare_scanned(f"{bench.whole['before']['id']}:{name}", settings)
@@ -209,14 +219,16 @@ def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
         sandbox_mode=chosen.sandbox,
         cache_dir=settings.cache_dir,
         cancel=cancel,
-        emit=lambda event: None,
+        emit=note,
     ) as environment:
-        row: dict[str, Any] = {"graph": environment.graph.text()}
+        row: dict[str, Any] = {"graph": environment.graph.text(), "spent": clock.spent}
+        clock.enter("search")
         reason = policy.supports(environment.graph, chosen.target)
         if reason is not None:
             return row | {"outcome": "unsupported", "problem": reason}
-        budget = Budget(seconds=chosen.budget)
+        budget = Budget(seconds=min(chosen.budget, max(LEAST_SEARCH, share - BESIDE_THE_SEARCH)))
         trajectory = run_episode(environment, policy, budget, emit=note, cancel=cancel)
+        clock.enter("apply")
         row |= summary(trajectory, environment.baseline(compiled=True), judged)
         candidate, evaluation = best_candidate(trajectory)
         final = trajectory.final or evaluation
@@ -251,6 +263,19 @@ def one_class(name: str, bench: Bench, worker: Any) -> dict[str, Any]:
     return row
 
 
+class Clock:
+    """Seconds by phase, as the loop tells them."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self._phase, self._since = "start", time.monotonic()
+
+    def enter(self, phase: str) -> None:
+        now = time.monotonic()
+        self.spent[self._phase] = round(self.spent.get(self._phase, 0.0) + now - self._since, 2)
+        self._phase, self._since = phase, now
+
+
 def passes(bench: Bench) -> None:
     """Whole forward passes with and without the kernels."""
     chosen = bench.arguments
@@ -278,12 +303,13 @@ def check(bench: Bench) -> None:
 
 def _check_some(bench: Bench, client: Any, settings: Any, applied: list[Any]) -> None:
     from kernel_assistant.cli.applied import check_one
+    from kernel_assistant.session.check import Wish
 
     try:
         for one in applied:
             began, verdict = time.monotonic(), "no time was left"
             if bench.left > SECONDS_OF_ONE_CHECK:
-                found = check_one(client, settings, one, timing=False, build_missing=False, silent=True)
+                found = check_one(client, settings, one, Wish(timing=False), silent=True)
                 verdict = f"{found.status.value}: {found.message}"
             row = bench.classes[bench.applied[one.candidate.hash()]]
             row["check"], row["check_seconds"] = verdict, round(time.monotonic() - began, 1)
@@ -309,7 +335,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=4.0, help="seconds of search for each class")
     parser.add_argument("--free-seconds", type=float, default=0.0, help="for what is had without a kernel, each class")
     parser.add_argument("--seconds", type=float, default=230.0, help="for everything")
-    parser.add_argument("--rest", type=float, default=70.0, help="seconds kept back for what follows optimizing")
+    parser.add_argument("--rest", type=float, default=75.0, help="seconds kept back for what follows optimizing")
     parser.add_argument("--sandbox", default="auto", help="as for kernel-assistant")
     arguments = parser.parse_args()
     on_gpu = arguments.target == "cuda"

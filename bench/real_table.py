@@ -17,6 +17,7 @@ CLASS_COLUMNS = (
     "in our kernels",
     "free wins (over compile)",
     "in the program before → after, ms",
+    "its first calls, ms",
     "check",
 )
 MODEL_COLUMNS = (
@@ -53,7 +54,9 @@ def _class(name: str, row: dict[str, Any]) -> list[str]:
         for win in row.get("free_wins", ())
         if win["name"] != "compile"
     ]
-    times = [row.get(when, {}).get("inclusive_seconds") for when in ("before", "after")]
+    found = [row.get(when, {}) for when in ("before", "after")]
+    first = [one.get("first_seconds") for one in found]
+    later = [one["inclusive_seconds"] - one.get("first_seconds", 0.0) if one else None for one in found]
     return [
         name,
         row.get("module", "").partition(".")[0],
@@ -66,7 +69,8 @@ def _class(name: str, row: dict[str, Any]) -> list[str]:
         verified or row.get("outcome", ""),
         _shown(row.get("share_in_our_kernels"), ".0%"),
         "; ".join(free),
-        " → ".join(_shown(None if one is None else one * 1e3, ".1f") for one in times),
+        _pair(later),
+        _pair(first),
         row.get("check", ""),
     ]
 
@@ -97,6 +101,10 @@ def _whole(whole: dict[str, Any]) -> list[str]:
             lines.append(f"Program {when}: {spans} ({found['device']}, torch {found['torch']}).")
     spent = ", ".join(f"{name} {seconds} s" for name, seconds in whole.get("seconds", {}).items())
     return [*lines, f"Stages: {spent}."]
+
+
+def _pair(seconds: list[float | None]) -> str:
+    return " → ".join(_shown(None if one is None else one * 1e3, ".1f") for one in seconds)
 
 
 def _head(columns: tuple[str, ...]) -> list[str]:

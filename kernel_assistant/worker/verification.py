@@ -215,10 +215,10 @@ def reweighted(task: OpenTask, seed: int, active: bool) -> Iterator[None]:
         return
     models = [task.model, task.float64_model()] if task.reference_is_float64 else [task.model]
     saved = [[value.detach().clone() for value in _floating(model)] for model in models]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(task.device).manual_seed(seed)
     with torch.no_grad():
         for pair in zip(*[_floating(model) for model in models], strict=True):
-            factors = 0.5 + torch.rand(pair[0].shape, generator=generator)
+            factors = 0.5 + torch.rand(pair[0].shape, generator=generator, device=task.device)
             pair[0].mul_(factors.to(pair[0].device, pair[0].dtype))
             for copy in pair[1:]:
                 copy.copy_(pair[0])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernel_assistant.worker.inputs import VARIANTS, fill, resize
 from kernel_assistant.worker.memory import available_bytes, require_bytes
+from kernel_assistant.worker.recorded import drawn
 from kernel_assistant.worker.worker_errors import TaskError
 
 LAYOUTS = {
@@ -89,3 +90,14 @@ def test_memory_is_refused_before_it_is_taken() -> None:
     with pytest.raises(TaskError, match=r"^a lot needs .* GiB are available on cpu$") as caught:
         require_bytes(4 * free, "cpu", "a lot")
     assert caught.value.kind == "out_of_memory"
+
+
+def test_what_a_recording_keeps_as_statistics_is_drawn_on_the_device() -> None:
+    kept = {"dtype": "bfloat16", "shape": [64, 32], "strides": [1, 64], "mean": 3.0, "deviation": 2.0}
+    described: dict[str, Any] = {**kept, "lowest": 0.5, "highest": 4.0}
+    values = drawn(described)
+    assert (values.shape, values.stride(), values.dtype) == ((64, 32), (1, 64), torch.bfloat16)
+    assert (float(values.min()), float(values.max())) == (0.5, 4.0) and values.unique().numel() > 100
+    with torch.device("meta"):
+        assert drawn(described).device.type == "meta"
+        assert drawn({**kept, "dtype": "int64", "lowest": 1, "highest": 7}).device.type == "meta"
