@@ -7,22 +7,24 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.source.interpreter import stamp
 from kernel_assistant.targets.base import DeviceFacts
 
 _log = logging.getLogger(__name__)
 _MAX_LOG = 4 << 20
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Idle:
     worker: Worker
     python: str
     since: float
+    packages: int
     loaded: frozenset[str] = frozenset()
 
 
@@ -30,7 +32,8 @@ class WorkerPool:
     """Lends a worker for a device and an interpreter. At most one of a kind is kept per device: a GPU's memory belongs
     to others.
 
-    Each device is used by one job at a time, so no two jobs want the same worker.
+    Each device is used by one job at a time, so no two jobs want the same worker. One that was started before a package
+    was installed, upgraded or removed is not lent again: it has the old one imported.
     """
 
     def __init__(self, idle_seconds: float, log: Path) -> None:
@@ -45,25 +48,22 @@ class WorkerPool:
     def lend(self, python: str, device: DeviceFacts) -> Iterator[Worker]:
         """A worker for the block, kept warm behind it if it is alive. Raises MissingError if it cannot be started."""
         lane = f"{device.target}:{device.index}"
-        held = self._take(lane, python, "")
-        worker = held.worker if held else self._start(python, MEASURING)
+        item = self._take(lane, python, "") or self._start(python, MEASURING)
         try:
-            yield worker
+            yield item.worker
         finally:
-            self._keep(lane, _Idle(worker, python, time.monotonic()))
+            self._keep(lane, item)
 
     @contextmanager
     def lend_plain(self, python: str, device: DeviceFacts, kernels: str) -> Iterator[Worker]:
         """The same with the user's ordinary allocator, for what loads generated code as his program does: a process
         that has not had the folder `kernels` yet, since a path that was loaded once is not read again."""
         lane = f"plain {device.target}:{device.index}"
-        held = self._take(lane, python, kernels)
-        worker = held.worker if held else self._start(python, {})
+        item = self._take(lane, python, kernels) or self._start(python, {})
         try:
-            yield worker
+            yield item.worker
         finally:
-            loaded = held.loaded if held else frozenset()
-            self._keep(lane, _Idle(worker, python, time.monotonic(), loaded | {kernels}))
+            self._keep(lane, replace(item, loaded=item.loaded | {kernels}))
 
     def close(self) -> None:
         """End those that are idle; one that is lent ends when it comes back."""
@@ -79,23 +79,26 @@ class WorkerPool:
             item = self._idle.pop(lane, None)
         if item is None:
             return None
-        if item.python == python and item.worker.alive and kernels not in item.loaded:
+        same = item.python == python and item.packages == _packages(python)
+        if same and item.worker.alive and kernels not in item.loaded:
             return item
         item.worker.kill()
         return None
 
-    def _start(self, python: str, measuring: dict[str, str]) -> Worker:
+    def _start(self, python: str, measuring: dict[str, str]) -> _Idle:
         if self._log.exists() and self._log.stat().st_size > _MAX_LOG:
             self._log.replace(self._log.with_suffix(".log.old"))
         # Devices are numbered as the driver numbers them, which is how they were chosen.
-        return Worker(python, log=self._log, env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, measuring=measuring)
+        packages = _packages(python)
+        worker = Worker(python, log=self._log, env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, measuring=measuring)
+        return _Idle(worker, python, time.monotonic(), packages)
 
     def _keep(self, lane: str, item: _Idle) -> None:
         if self._closed.is_set() or not item.worker.alive:
             item.worker.kill()
             return
         with self._lock:
-            self._idle[lane] = item
+            self._idle[lane] = replace(item, since=time.monotonic())
 
     def _expire(self) -> None:
         while not self._closed.wait(min(1.0, self._idle_seconds / 4)):
@@ -106,3 +109,10 @@ class WorkerPool:
             for item in items:
                 _log.info("worker %d was idle and ends", item.worker.process.pid)
                 item.worker.close()
+
+
+def _packages(python: str) -> int:
+    try:
+        return stamp(Path(python))
+    except OSError:
+        return 0

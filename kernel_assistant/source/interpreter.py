@@ -73,7 +73,7 @@ def probe(path: Path, origin: str) -> Interpreter | None:
     """What `path` is, None if it does not run. Results are remembered until the program file changes."""
     try:
         # Not resolved: a virtual environment's python is a link, and what it means depends on where it lies.
-        key = (str(path), _stamp(path))
+        key = (str(path), stamp(path))
     except OSError:
         return None
     if key not in _seen:
@@ -82,8 +82,8 @@ def probe(path: Path, origin: str) -> Interpreter | None:
     return None if answer is None else Interpreter(str(path), answer[0], answer[1], origin)
 
 
-def _stamp(path: Path) -> int:
-    """Changes when the program does or when packages come and go beside it."""
+def stamp(path: Path) -> int:
+    """Changes when the program does or when packages come and go beside it. Raises OSError where it is not there."""
     stamp = path.stat().st_mtime_ns
     for folder in path.parent.parent.glob("lib/python3*/site-packages"):
         stamp = max(stamp, folder.stat().st_mtime_ns)

@@ -42,6 +42,22 @@ def test_the_kernels_of_a_folder_are_loaded_once_in_a_process(pool):
         assert kept is judge
 
 
+def test_after_an_upgrade_of_a_package_a_worker_is_not_lent_again(pool, tmp_path):
+    python = tmp_path / "bin" / "python"
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    device = detect("cpu")
+    with pool.lend(str(python), device) as worker:
+        pass
+    with pool.lend(str(python), device) as again:
+        assert again is worker
+    (packages / "library-2.0.dist-info").mkdir()
+    with pool.lend(str(python), device) as fresh:
+        assert fresh is not worker and not worker.alive
+
+
 def test_a_dead_worker_is_not_lent_again(pool):
     device = detect("cpu")
     with pool.lend(sys.executable, device) as worker:
