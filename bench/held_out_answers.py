@@ -9,12 +9,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from random import Random
 from typing import Protocol
 
 import msgspec
 
-from bench.held_out_tasks import Task
+from bench.held_out_tasks import Task, written
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import InternalError
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
@@ -29,7 +28,6 @@ from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.endpoint import local_engine
 from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant_training.episodes.lesson import fence
-from kernel_assistant_training.teacher import answers
 
 TEACHER = "teacher"
 MOST_TOKENS = 768
@@ -91,9 +89,9 @@ class _Teacher:
 
     def _written(self, task: Task, count: int) -> Iterator[Answer]:
         """Its schedules, over again where they are fewer; empty answers where it has none."""
-        found = answers(canonical(task.graph), self._target, Random(task.key), count)
+        found = written(canonical(task.graph), self._target, count)
         for number in range(count):
-            text = fence(found[number % len(found)].source, self._target) if found else ""
+            text = fence(found[number % len(found)], self._target) if found else ""
             yield Answer(text=text, tokens=0)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from kernel_assistant.agent.prompts import compact_system, compact_task
 from kernel_assistant.records import OpGraph
-from kernel_assistant.records.canonical import canonical
+from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.synth import fitted, sample, split
@@ -43,6 +43,14 @@ def tasks(file: Path, target: str, arch: str, count: int, seed: int) -> list[Tas
     return [msgspec.json.decode(line, type=Task) for line in file.read_bytes().splitlines()]
 
 
+def written(task: Canonical, target: str, count: int) -> list[str]:
+    """What the teacher writes for a task, its best guess first. Which tasks there are does not depend on it."""
+    try:
+        return [answer.source for answer in answers(task, target, Random(task.key()), count)]
+    except Exception:  # noqa: BLE001 - a task that it trips over is one that it cannot write
+        return []
+
+
 def _drawn(target: str, arch: str, count: int, seed: int) -> list[Task]:
     """Mixed, so that a run that ends early has some of every split."""
     wanted = {"held_out": count, "held_pairs": round(WITHHELD * count), "held_families": round(WITHHELD * count)}
@@ -68,7 +76,7 @@ def _drawn(target: str, arch: str, count: int, seed: int) -> list[Task]:
             Message(role="system", content=compact_system(target)),
             Message(role="user", content=compact_task(task, graph.dims, arch, first)),
         )
-        taught = bool(answers(task, target, random, 1))
+        taught = bool(written(task, target, 1))
         found[key] = Task(key=key, split=part, level=level, graph=graph, prompt=prompt, taught=taught)
     mixed = list(found.values())
     random.shuffle(mixed)
