@@ -62,7 +62,7 @@ class Environment:
     """Judges candidates of one task. Not thread-safe, but for `cancel`.
 
     `compiler` may serve several environments of one device. `measuring` is entered around whatever is timed, so that
-    several environments can share a device.
+    several environments can share a device. `quick_only` sets less memory aside, for the quick tier alone.
     """
 
     def __init__(
@@ -77,9 +77,10 @@ class Environment:
         *,
         compiler: Compiler | None = None,
         measuring: AbstractContextManager[object] | None = None,
+        quick_only: bool = False,
     ) -> None:
         self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
-        self._measuring = measuring or nullcontext()
+        self._measuring, self._quick_only = measuring or nullcontext(), quick_only
         if not worker.hello:
             worker.start(cancel)
         self.device = with_ceilings(device, worker, cache_dir, cancel)
@@ -167,6 +168,7 @@ class Environment:
             "task": to_builtins(self.task),
             "runner": self._runner_command(),
             "ceilings": ceilings_of(self.device),
+            "quick_only": self._quick_only,
         }
         self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
         answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
@@ -364,11 +366,21 @@ def open_environment(
     emit: Emit,
     compiler: Compiler | None = None,
     measuring: AbstractContextManager[object] | None = None,
+    quick_only: bool = False,
 ) -> Iterator[Environment]:
     """An environment for the block; the worker stays alive behind it. Raises UsageError, MissingError, Cancelled."""
     sandbox = choose(sandbox_mode)
     environment = Environment(
-        task, device, worker, sandbox, cache_dir, emit, cancel, compiler=compiler, measuring=measuring
+        task,
+        device,
+        worker,
+        sandbox,
+        cache_dir,
+        emit,
+        cancel,
+        compiler=compiler,
+        measuring=measuring,
+        quick_only=quick_only,
     )
     try:
         yield environment

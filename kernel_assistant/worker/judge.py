@@ -36,10 +36,12 @@ class Loaded:
 
 
 class Judge:
-    """Verifies and profiles candidates of one task on one device."""
+    """Verifies and profiles candidates of one task on one device. `quick_only`: in the quick tier alone."""
 
-    def __init__(self, task: OpenTask, numerics: str, command: RunnerCommand, ceilings: Ceilings) -> None:
-        self.task, self.numerics, self.command = task, numerics, command
+    def __init__(
+        self, task: OpenTask, numerics: str, command: RunnerCommand, ceilings: Ceilings, quick_only: bool = False
+    ) -> None:
+        self.task, self.numerics, self.command, self._quick_only = task, numerics, command, quick_only
         self._spare: RunnerClient | None = RunnerClient(command)
         self._loaded: Loaded | None = None
         self._base_case = Case(0, "declared", None, fresh_seed())
@@ -53,7 +55,9 @@ class Judge:
     def profiler(self) -> Profiler:
         """Made on first use: it needs the baseline's inputs."""
         if self._profiler is None:
-            self._profiler = Profiler(self.task, self._base(), self._ceilings, self.command.target)
+            self._profiler = Profiler(
+                self.task, self._base(), self._ceilings, self.command.target, quick_only=self._quick_only
+            )
         return self._profiler
 
     def baseline(self, which: str) -> Answer:

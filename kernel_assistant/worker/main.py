@@ -79,7 +79,8 @@ class Worker:
             )
         command = RunnerCommand(tuple(runner["argv"]), runner["env"], task["target"], runner["device"])
         kind = FreeformJudge if params.get("freeform") else Judge
-        self._judge = kind(self._task, task["numerics"], command, Ceilings(**params["ceilings"]))
+        ceilings, quick_only = Ceilings(**params["ceilings"]), bool(params.get("quick_only"))
+        self._judge = kind(self._task, task["numerics"], command, ceilings, quick_only)
         return {"graph": self._task.graph, "facts": self._task.facts}
 
     def baseline(self, params: Params, blobs: tuple[bytes, ...]) -> Params:

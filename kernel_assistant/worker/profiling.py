@@ -53,10 +53,16 @@ SHARE_CALLS = 64
 
 
 class Profiler:
-    """Baselines and candidates of one task, at the sizes of its first workload."""
+    """Baselines and candidates of one task, at the sizes of its first workload.
 
-    def __init__(self, task: OpenTask, base: Expected, ceilings: Ceilings, target: str) -> None:
+    With `quick_only` there are sets for the short blocks of the quick tier; longer ones come to some of them again.
+    """
+
+    def __init__(
+        self, task: OpenTask, base: Expected, ceilings: Ceilings, target: str, *, quick_only: bool = False
+    ) -> None:
         self.task, self.ceilings, self.target = task, ceilings, target
+        self._block_seconds = (QUICK_BLOCK_SECONDS if quick_only else BLOCK_SECONDS)[target]
         self._baseline: dict[str, float] = {}
         self._callables: dict[str, Callable[..., Any]] = {"eager": task.model}
         self._generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
@@ -286,7 +292,7 @@ class Profiler:
         """Sets that exceed the cache four times and fill a block without a repeat, as far as memory goes."""
         size = max(size, 1)
         beyond_cache = max(4 * self.ceilings.cache_bytes, LEAST_FOOTPRINT) // size + 1
-        a_block = int(BLOCK_SECONDS[self.target] / self.floor_seconds) if self.floor_seconds else 0
+        a_block = int(self._block_seconds / self.floor_seconds) if self.floor_seconds else 0
         room = int(SHARE_OF_MEMORY[self.target] * available_bytes(self.task.device)) // size
         return max(2, min(max(beyond_cache, min(a_block, room)), MOST_SETS[self.target]))
 

@@ -46,6 +46,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
         emit=lambda event: None,
         compiler=compiler,
         measuring=Counting(),
+        quick_only=True,
     ) as environment:
         yield Opened(environment, compiler, measured)
     compiler.close()

@@ -158,6 +158,7 @@ class Player:
                 emit=lambda event: None,
                 compiler=self._compiler,
                 measuring=self._turn,
+                quick_only=True,
             ) as environment:
                 self._converse(one, environment, text, {"open": time.perf_counter() - began})
         except LessonFailed as failed:
