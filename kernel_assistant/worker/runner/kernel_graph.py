@@ -44,27 +44,22 @@ class KernelGraph:
     """
 
     def __init__(self, driver: Driver, kernels: Sequence[tuple[Kernel, ctypes.Array[c_uint64]]]) -> None:
-        self._library, self._executable = driver.lib, c_void_p()
-        graph = c_void_p()
+        self._library, self._graph, self._executable = driver.lib, c_void_p(), c_void_p()
+        self._kept: list[tuple[c_void_p, NodeParameters, ctypes.Array[c_void_p], ctypes.Array[c_uint64]]] = []
+        driver.check("cuGraphCreate", byref(self._graph), c_uint(0))
         before: c_void_p | None = None
-        driver.check("cuGraphCreate", byref(graph), c_uint(0))
-        try:
-            updates = []
-            for kernel, words in kernels:
-                parameters = (c_void_p * 1)(ctypes.addressof(words))
-                settings = NodeParameters(kernel.function, (c_uint * 7)(*kernel.geometry), ctypes.addressof(parameters))
-                node = c_void_p()
-                dependencies = None if before is None else byref(before)
-                count = c_size_t(0 if before is None else 1)
-                driver.check("cuGraphAddKernelNode_v2", byref(node), graph, dependencies, count, byref(settings))
-                updates.append((node, settings, parameters, words))
-                before = node
-            driver.check("cuGraphInstantiateWithFlags", byref(self._executable), graph, c_ulonglong(0))
-        finally:
-            driver.check("cuGraphDestroy", graph)
-        self._kept = updates
+        for kernel, words in kernels:
+            parameters = (c_void_p * 1)(ctypes.addressof(words))
+            settings = NodeParameters(kernel.function, (c_uint * 7)(*kernel.geometry), ctypes.addressof(parameters))
+            node = c_void_p()
+            dependencies = None if before is None else byref(before)
+            count = c_size_t(0 if before is None else 1)
+            driver.check("cuGraphAddKernelNode_v2", byref(node), self._graph, dependencies, count, byref(settings))
+            self._kept.append((node, settings, parameters, words))
+            before = node
+        driver.check("cuGraphInstantiateWithFlags", byref(self._executable), self._graph, c_ulonglong(0))
         self._set = driver.lib.cuGraphExecKernelNodeSetParams_v2
-        self._updates = [(self._executable, node, byref(settings)) for node, settings, _, _ in updates]
+        self._updates = [(self._executable, node, byref(settings)) for node, settings, _, _ in self._kept]
         self._launch = driver.lib.cuGraphLaunch
 
     def launch(self, stream: int) -> int:
@@ -79,6 +74,9 @@ class KernelGraph:
     def __del__(self) -> None:
         if self._executable.value:
             self._library.cuGraphExecDestroy(self._executable)
+        # Nodes are named by the graph that they were made in, so it lives as long.
+        if self._graph.value:
+            self._library.cuGraphDestroy(self._graph)
 
 
 def graph_of(driver: Driver, kernels: Sequence[tuple[Kernel, ctypes.Array[c_uint64]]]) -> KernelGraph | None:
