@@ -14,6 +14,8 @@ from kernel_assistant_training.synth.sizes import Shape, Strides, size_text
 
 #: Operators of several results, which `getitem` picks.
 SEVERAL = ("max.dim", "min.dim", "split.Tensor", "_native_batch_norm_legit_no_training")
+#: Operators whose results are below 0.
+_NEGATIVE = ("log_softmax.int", "log_sigmoid")
 HALVES = ("bf16", "f16")
 FLOATS = ("f32", *HALVES)
 
@@ -30,6 +32,7 @@ class Tensor:
     most: float = 4.0
     positive: bool = False
     raw: bool = False
+    negative: bool = False
 
     @property
     def rank(self) -> int:
@@ -112,7 +115,9 @@ class Builder:
         call = (op, repr(written), repr(kwargs))
         if call not in self._calls:
             name = f"n{len(self.nodes)}"
-            found = Tensor(name, dtype, shape, strides, first.most if most is None else most, positive)
+            negative = op in _NEGATIVE or (op == "neg" and first.positive)
+            largest = first.most if most is None else most
+            found = Tensor(name, dtype, shape, strides, largest, positive, negative=negative)
             self.nodes.append(
                 Node(name=name, op=op, args=tuple(written), kwargs=kwargs, spec=spec_of(dtype, shape, strides))
             )

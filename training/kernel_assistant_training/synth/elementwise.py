@@ -25,15 +25,25 @@ _GROWS = {
     "abs": (2, 1.0, False),
     "neg": (1.5, 1.0, False),
 }
+#: Give 0 for all that is negative.
+_RECTIFIERS = ("relu", "relu6", "hardswish")
 _BOUNDED = {"sigmoid": (5, True), "tanh": (5, False), "hardsigmoid": (2, False), "erf": (1, False), "sin": (1, False)}
 
 
 def _grows(op: str, factor: float, positive: bool) -> Write:
-    return lambda make, x: make.each(op, x, most=x.most * factor, positive=positive or (x.positive and op != "neg"))
+    def write(make: Builder, x: Tensor) -> Tensor:
+        need(not (x.negative and op in _RECTIFIERS))
+        return make.each(op, x, most=x.most * factor, positive=positive or (x.positive and op != "neg"))
+
+    return write
 
 
 def _bounded(op: str, positive: bool) -> Write:
-    return lambda make, x: make.each(op, x, most=1.0, positive=positive)
+    def write(make: Builder, x: Tensor) -> Tensor:
+        need(x.most <= (20 if x.positive or x.negative else 200))  # else it is 1 everywhere
+        return make.each(op, x, most=1.0, positive=positive)
+
+    return write
 
 
 for _op, (_weight, _factor, _positive) in _GROWS.items():
@@ -62,7 +72,7 @@ def elu(make: Builder, x: Tensor) -> Tensor:
 
 @step("activation", 2)
 def hardtanh(make: Builder, x: Tensor) -> Tensor:
-    low, high = numbers.limits(make.random)
+    low, high = _limits(make, x)
     return make.each("hardtanh", x, *_trimmed([low, high], [-1.0, 1.0]), most=max(abs(low), abs(high)))
 
 
@@ -157,7 +167,7 @@ def from_number(make: Builder, x: Tensor) -> Tensor:
 
 @step("arithmetic", 3)
 def clamp(make: Builder, x: Tensor) -> Tensor:
-    low, high = numbers.limits(make.random)
+    low, high = _limits(make, x)
     kind = make.random.randrange(4)
     if kind == 0:
         return make.each("clamp", x, low, most=max(x.most, abs(low)), positive=low > 0)
@@ -176,6 +186,7 @@ def affine(make: Builder, x: Tensor) -> Tensor:
 @step("comparison", 3)
 def piecewise(make: Builder, x: Tensor) -> Tensor:
     """Continuous where the value is not exact: both sides agree at 0."""
+    need(not (x.positive or x.negative))
     limit = make.random.choice((0, 0, 0.5, -1.0, 0.1, 1.0)) if x.raw else 0
     above = make.each(make.random.choice(("gt.Scalar", "ge.Scalar")), x, limit, dtype="b1")
     other = make.each("mul.Tensor", x, numbers.slope(make.random))
@@ -184,7 +195,8 @@ def piecewise(make: Builder, x: Tensor) -> Tensor:
 
 @step("comparison", 2)
 def where_number(make: Builder, x: Tensor) -> Tensor:
-    limit = numbers.shift(make.random) if x.raw else 0
+    need(not (x.positive or x.negative))
+    limit = _threshold(make) if x.raw else 0
     above = make.each(make.random.choice(("gt.Scalar", "lt.Scalar", "ge.Scalar", "le.Scalar")), x, limit, dtype="b1")
     number = make.random.choice((0.0, 1.0, -1.0, 0.5)) if x.raw else 0.0
     return make.each("where.ScalarOther", above, x, number, dtype=x.dtype)
@@ -192,7 +204,8 @@ def where_number(make: Builder, x: Tensor) -> Tensor:
 
 @step("comparison", 2)
 def masked_fill(make: Builder, x: Tensor) -> Tensor:
-    limit = numbers.shift(make.random) if x.raw else 0
+    need(not (x.positive or x.negative))
+    limit = _threshold(make) if x.raw else 0
     beyond = make.each(make.random.choice(("gt.Scalar", "lt.Scalar")), x, limit, dtype="b1")
     number = make.random.choice((0.0, -5.0, 1.0, 0.5)) if x.raw else 0.0
     return make.each("masked_fill.Scalar", x, beyond, number, dtype=x.dtype)
@@ -202,7 +215,7 @@ def masked_fill(make: Builder, x: Tensor) -> Tensor:
 def indicator(make: Builder, x: Tensor) -> Tensor:
     need(x.raw)
     op = make.random.choice(("gt.Scalar", "lt.Scalar", "ge.Scalar", "le.Scalar"))
-    above = make.each(op, x, numbers.shift(make.random), dtype="b1")
+    above = make.each(op, x, _threshold(make), dtype="b1")
     if make.random.random() < 0.5:
         return make.each("mul.Tensor", x, above)
     return cast(make, above, make.dtype)
@@ -228,6 +241,22 @@ def widened(make: Builder, x: Tensor) -> Tensor:
 def returned(make: Builder, x: Tensor) -> Tensor:
     need(x.dtype == "f32" and make.dtype != "f32")
     return cast(make, x, make.dtype)
+
+
+def _threshold(make: Builder) -> float:
+    """Inside of what a normal variable is."""
+    return make.random.choice((0, 0, 0.5, 1.0, -1.0, -0.5, 0.1, 0.25, 2.0, 1))
+
+
+def _limits(make: Builder, x: Tensor) -> tuple[float, float]:
+    """Between which a value is kept; some of what it can be lies between them."""
+    need(not x.negative)
+    if x.most <= 1.5:
+        low = make.random.choice((0.0, 0.1, 0.2, 0.05) if x.positive else (0.0, -0.5, -0.1, -0.8))
+        return low, round(low + make.random.choice((0.3, 0.5, 0.6)), 2)
+    low, high = numbers.limits(make.random)
+    need(high > 0 and (low <= 0 or not x.positive or x.most > 2 * low))
+    return low, high
 
 
 def _trimmed(args: list[float], defaults: list[float]) -> list[float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kernel_assistant_training.synth import numbers
 from kernel_assistant_training.synth.builder import Builder, Tensor
 from kernel_assistant_training.synth.sizes import FREE
@@ -11,7 +13,7 @@ from kernel_assistant_training.synth.steps import need, plain, step
 @step("group_norm", 4)
 def group_norm(make: Builder, x: Tensor) -> Tensor:
     plain(x)
-    need(x.rank >= 3 and 1 < x.shape[1] < FREE)
+    need(x.rank >= 3 and 1 < x.shape[1] < FREE and math.prod(x.shape[2:]) > 1)
     channels = x.shape[1]
     groups = make.random.choice([count for count in (1, 2, 4, 8, 16, 32) if channels % count == 0])
     number = 1e-5 if make.random.random() < 0.6 else numbers.eps(make.random)
@@ -29,7 +31,7 @@ def group_norm(make: Builder, x: Tensor) -> Tensor:
 def instance_norm(make: Builder, x: Tensor) -> Tensor:
     """Statistics of each image and channel."""
     plain(x)
-    need(x.rank >= 3 and 1 < x.shape[1] < FREE)
+    need(x.rank >= 3 and 1 < x.shape[1] < FREE and math.prod(x.shape[2:]) > 1)
     affine = make.random.random() < 0.5
     w, b = (make.param((x.shape[1],), x.dtype), make.param((x.shape[1],), x.dtype)) if affine else (None, None)
     number = 1e-5 if make.random.random() < 0.6 else numbers.eps(make.random)

@@ -13,6 +13,7 @@ from kernel_assistant_training.synth import (  # noqa: F401 - each registers its
     idioms,
     losses,
     norms,
+    reductions,
     rows,
     scans,
     shaping,
@@ -107,10 +108,10 @@ def _steps(make: Builder, level: int) -> tuple[Tensor, tuple[Step, ...]]:
 
 
 def _fits(x: Tensor, last: bool) -> None:
-    """Raises Unfit for what is too large, and for positions that something would follow."""
+    """Raises Unfit for what is too large, and for positions and totals that something would follow."""
     if math.prod(size for size in x.shape if size < FREE) > 4 * _MOST or x.most > 1e12:
         raise Unfit
-    if not x.floating and not last:
+    if not last and not (x.floating and x.rank):
         raise Unfit
 
 
