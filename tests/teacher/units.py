@@ -99,13 +99,12 @@ def _error(got: torch.Tensor, want: torch.Tensor) -> float:
     return float((got.double() - want).abs().max()) / largest / BOUND[got.dtype]
 
 
-def written(tasks: Iterable[Task], target: str, answers: Callable[[Task], Sequence[Answer]]) -> list[Written]:
-    """Every answer for every task."""
-    found: list[Written] = []
-    for one in tasks:
-        for answer in answers(one):
-            found.append(Written(one, _program(one, target, answer, f"c{len(found)}_")))
-    return found
+def written(
+    tasks: Iterable[Task], target: str, answers: Callable[[Task], Sequence[Answer]], first: int = 0
+) -> list[Written]:
+    """Every answer for every task, with names that are counted from `first`."""
+    pairs = [(one, answer) for one in tasks for answer in answers(one)]
+    return [Written(one, _program(one, target, answer, f"c{first + at}_")) for at, (one, answer) in enumerate(pairs)]
 
 
 def _program(one: Task, target: str, answer: Answer, prefix: str) -> Program:

@@ -355,6 +355,15 @@ def _pixel_shuffle(puller: Puller, node: Node, at: At) -> Term:
     return puller.value(name_of(node.args[0]), (*front, flat((c, *inside), ("", str(by), str(by))), *above))
 
 
+def _pixel_unshuffle(puller: Puller, node: Node, at: At) -> Term:
+    (by,) = numbers(node.args[1])
+    source = name_of(node.args[0])
+    *front, c, h, w = at
+    channel, row, column = digits(c, (puller.named.size(puller.shape(source)[-3]), str(by), str(by)))
+    places = [flat((above, inside), ("", str(by))) for above, inside in ((h, row), (w, column))]
+    return puller.value(source, (*front, channel, *places))
+
+
 def _channel_shuffle(puller: Puller, node: Node, at: At) -> Term:
     (groups,) = numbers(node.args[1])
     source = name_of(node.args[0])
@@ -387,5 +396,6 @@ MOVES: dict[str, Rule] = {
     "tril": _triangle("<="),
     "triu": _triangle(">="),
     "pixel_shuffle": _pixel_shuffle,
+    "pixel_unshuffle": _pixel_unshuffle,
     "channel_shuffle": _channel_shuffle,
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernel_assistant.generator.context import Context
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import COMPUTE, Axes, Const, Expr, Op, Value
-from kernel_assistant.generator.pointwise import lower_pointwise
+from kernel_assistant.generator.pointwise import BINARY, COMPARE, PARAMETRIC, SPECIAL, UNARY, lower_pointwise
 from kernel_assistant.generator.sizes import Size, mul, parse_size
 from kernel_assistant.generator.views import dimension
 from kernel_assistant.records.graph import Node, Operand, TensorSpec
@@ -22,6 +22,7 @@ from kernel_assistant_training.teacher.terms import ZERO, Apply, Load, Name, Pla
 At = tuple[Place, ...]
 #: Expressions with more parts than this are nothing to write by hand.
 LONGEST = 48
+ELEMENTWISE = frozenset((*UNARY, *PARAMETRIC, *COMPARE, *SPECIAL, *BINARY))
 
 
 @dataclass(eq=False, slots=True)
@@ -95,6 +96,8 @@ class Puller:
         )
 
     def _elementwise(self, node: Node, at: At) -> Term:
+        if node.op.partition(".")[0] not in ELEMENTWISE:
+            raise Unsupported(f"operator {node.op}")
         context = Context(self.graph)
         context.node = node
         shape = [parse_size(size) for size in node.spec.shape]

@@ -44,7 +44,7 @@ def _turned(graph: OpGraph, scan: Node) -> OpGraph | None:
         return None
     rank = len(scan.spec.shape)
     dims = [{item % rank for item in numbers(node.args[1])} for node in (first, behind[0], scan)]
-    if scan.name in graph.outputs or not dims[0] == dims[1] == dims[2]:
+    if {scan.name, first.name} & set(graph.outputs) or not dims[0] == dims[1] == dims[2]:
         return None
     last = behind[0].name
     names = {f"%{last}": f"%{scan.name}"}

@@ -145,6 +145,8 @@ def _divisor(
 
 
 def _written(named: Named, place: Around, pool: Pool) -> list[Answer]:
+    if len(place.before_loads) != 1:
+        raise Unsupported("a window over several tensors")
     (load,) = place.before_loads
     if not is_home(load, place.source, named) or any(one.dtype not in FLOATS for one in [load, *place.after_loads]):
         raise Unsupported("an input that is read elsewhere")
