@@ -64,7 +64,7 @@ WINDOWS: dict[str, Case] = {
     "power": case(lambda x: F.lp_pool2d(x, 2, 3), IMAGE),
     "fused": case(lambda x, b: F.gelu(F.max_pool2d(F.relu(x) * b, 2)) + 1, IMAGE, spread(4, 1, 1)),
     "residual": case(lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False) - x, IMAGE),
-    "down columns": case(lambda x: F.max_pool1d(x.transpose(1, 2), 2).transpose(1, 2), ROW),
+    "down columns": case(lambda x: F.max_pool1d(x.transpose(1, 2), 33, 1).transpose(1, 2), spread(2, 70, 19)),
     "channels last": case(lambda x: F.max_pool2d(x.permute(0, 3, 1, 2), 2), spread(2, 16, 17, 5)),
     "adaptive": case(lambda x: F.adaptive_avg_pool2d(x, (4, 3)), spread(2, 3, 16, 21)),
     "adaptive max": case(lambda x: F.adaptive_max_pool1d(x, 7), ROW),
@@ -109,6 +109,7 @@ OTHERS: dict[str, Case] = {
     "rows: all of a volume": case(lambda x: F.adaptive_max_pool3d(x, 1), VOLUME),
     "rows: softmax of a window": case(lambda x: F.softmax(F.max_pool1d(x, 3), -1), ROW),
     "rows: mean of a window": case(lambda x: F.avg_pool2d(x, 2).mean((2, 3)), IMAGE),
+    "pointwise: down columns": case(lambda x: F.max_pool1d(x.transpose(1, 2), 2).transpose(1, 2), ROW),
     "pointwise: slice of a window": case(lambda x: F.max_pool2d(x, 2)[..., 1:], IMAGE),
 }
 CHAINS: dict[str, Case] = {
