@@ -161,6 +161,8 @@ def test_the_guard_sends_losing_sizes_and_compiled_parents_to_the_original():
     )
     assert (mixed.worth, mixed.min_elements, mixed.compiled_parent) == (True, 101, "original")
     assert "below 101 elements and inside a compiled parent the original runs" in mixed.summary()
+    # Where the declared size gained nothing, nothing else was looked at.
+    assert conclude((row(speedup=0.9),)).compiled_parent == "original"
 
 
 @pytest.mark.parametrize(
