@@ -73,6 +73,11 @@ def _pieces(x: torch.Tensor) -> torch.Tensor:
     return left * F.silu(right)
 
 
+def _channel_norm(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    apart = x - x.mean(1, keepdim=True)
+    return apart * torch.rsqrt(apart.pow(2).mean(1, keepdim=True) + 1e-5) * scale
+
+
 def _classes(size: int) -> Tensors:
     return torch.randn(size, 37), torch.randint(0, 37, (size,))
 
@@ -96,6 +101,10 @@ def tasks() -> Iterator[Task]:
     yield task("place", lambda x: (x.argmax(-1), x.min(-1)[1]), _normal(77))
     yield task("groups", _affine(nn.GroupNorm(3, 12)), _normal(12, 5, 3))
     yield task("instance", _affine(nn.InstanceNorm2d(4, affine=True)), _normal(4, 9, 7))
+    yield task("channel_softmax", lambda x: torch.log_softmax(x * 2, 1), _normal(17, 3, 5))
+    yield task("channel_norm", _channel_norm, lambda b: (torch.randn(b, 70, 11), torch.randn(70, 1)))
+    yield task("cut", lambda x: F.gelu(x)[:, :7], _normal(11))
+    yield task("counted", lambda x: (x > 0.1).sum(-1), _normal(70))
     yield task("classes", nn.CrossEntropyLoss(), _classes)
     yield task("smooth", nn.CrossEntropyLoss(label_smoothing=0.1), _classes)
     yield task("squares", nn.MSELoss(), _two(3, 70))

@@ -18,7 +18,8 @@ CHOICE, COMPARISON, SUM, PRODUCT, ATOM = range(5)
 _SMALLEST, _LARGEST = 1.2e-38, 3.4e38
 _SLOT = re.compile(r"\{(\d)\}")
 #: How tightly an argument has to bind for what stands in front of it and behind it.
-_IN_FRONT = {**dict.fromkeys("*/%~!&|^)", ATOM), "+": PRODUCT, **dict.fromkeys("<>=", SUM), **dict.fromkeys("?:", COMPARISON)}
+_IN_FRONT = {**dict.fromkeys("*/%~!&|^)", ATOM), "+": PRODUCT}
+_IN_FRONT |= {**dict.fromkeys("<>=", SUM), **dict.fromkeys("?:", COMPARISON)}
 _BEHIND = {**dict.fromkeys("*/%", PRODUCT), **dict.fromkeys("+-<>=!", SUM), **dict.fromkeys("?:", COMPARISON)}
 _BEHIND |= dict.fromkeys("&|^", ATOM)
 

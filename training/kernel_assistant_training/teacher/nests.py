@@ -17,21 +17,32 @@ FORMS = {"pointwise": pointwise, "rows": rows}
 
 def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
     """Where neighbours along the last loop are neighbours in memory."""
-    return _answers(task, target, random, gaps=False)
-
-
-def with_gaps(task: Canonical, target: str, random: Random) -> list[Answer]:
-    """Any layout: right, and slow where nothing moves along neighbours."""
-    return _answers(task, target, random, gaps=True) if target == "cuda" else []
-
-
-def _answers(task: Canonical, target: str, random: Random, gaps: bool) -> list[Answer]:
     try:
         found = lowered(task, target)
         form = FORMS.get(found.nest.family)
-        if form is None or (not gaps and any(_has_gaps(found, access) for access in found.accesses)):
+        if form is None or any(_has_gaps(found, access) for access in found.accesses):
             return []
         return form(found, random)
+    except NoForm:
+        return []
+
+
+def others(task: Canonical, target: str, random: Random) -> list[Answer]:
+    """Any layout: reductions over dimensions that are not the last, results with gaps in memory, gaps between
+    neighbours."""
+    try:
+        found = lowered(task, target)
+        nest = found.nest
+        if nest.family == "cols":
+            nest.outer, nest.inner = [*nest.outer, *nest.inner], []
+            return rows(found, random)
+        if nest.family != "pointwise":
+            return []
+        if target == "cuda" and all(access.linear([*nest.outer, *nest.inner]) == 1 for access, _ in nest.stores):
+            return pointwise(found, random)
+        # The last loop is the row.
+        nest.reduced, nest.inner = nest.inner, []
+        return rows(found, random)
     except NoForm:
         return []
 

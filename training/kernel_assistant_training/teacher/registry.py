@@ -11,7 +11,7 @@ from kernel_assistant_training.teacher.parts import in_parts
 
 FAMILIES: tuple[Family, ...] = (
     *(nests.answers, windows.answers, scans.answers, strided.answers, layout.answers),
-    nests.with_gaps,
+    nests.others,
 )
 
 

@@ -16,6 +16,8 @@ from kernel_assistant_training.teacher.sizes import NoForm
 WARP, BLOCK, STACK = 1024, 32768, 16384
 #: Elements of a row that a thread should have at most.
 MOST_HELD = 32
+#: Columns that one thread keeps.
+MOST_ACROSS = 64
 #: A reduction of everything in one block is for what has been reduced before.
 MOST_WHOLE = 65536
 
@@ -23,24 +25,27 @@ MOST_WHOLE = 65536
 def rows(lowered: Lowered, random: Random) -> list[Answer]:
     """Raises NoForm."""
     nest, sizes = lowered.nest, lowered.sizes
-    if nest.inner:
-        raise NoForm("columns")
+    across = any(access.linear(nest.reduced) not in (0, 1, None) for access in lowered.accesses)
+    name = "across" if across else "rows"
     count, columns = sizes.value(nest.size(nest.outer)), sizes.value(nest.size(nest.reduced))
     if not nest.outer and columns > MOST_WHOLE:
         raise NoForm("everything at once")
     free = any(name in lowered.task.graph.dims for name in symbols_of(nest.size(nest.reduced)))
     if lowered.target == "cpu":
-        return [Answer(_pieces(lowered, RowText(lowered, held=not free and columns <= STACK)).source(), ("rows",))]
+        return [Answer(_pieces(lowered, RowText(lowered, held=not free and columns <= STACK)).source(), (name,))]
     written: dict[str, Pieces] = {}
     found = []
-    for form, sets in _forms(lowered, random, count, columns, free):
+    forms = _across(count, columns, free, reads_once(nest)) if across else _forms(lowered, random, count, columns, free)
+    for form, sets in forms:
         if form not in written:
-            written[form] = _pieces(lowered, RowText(lowered, held=form != "stream", warp=form == "warp"))
+            held = form in ("warp", "block", "held thread")
+            threads = "1" if form.endswith("thread") else "32" if "warp" in form else "T"
+            written[form] = _pieces(lowered, RowText(lowered, held=held, threads=threads))
         # Without registers of its own a sweep has no number of items.
         used = tuple(
             f"{name}={value}" for name, value in sets.items() if f"{name}>" in written[form].code or name != "I"
         )
-        found.append(Answer(replace(written[form], sets=used).source(), ("rows",)))
+        found.append(Answer(replace(written[form], sets=used).source(), (name,)))
     return found
 
 
@@ -61,6 +66,16 @@ def _forms(lowered: Lowered, random: Random, count: int, columns: int, free: boo
         own = [("stream", {"T": one, "V": vec}) for one in threads]
         found = [*found, *own] if found else own
     return [found[0], *random.sample(found[1:], len(found) - 1)]
+
+
+def _across(count: int, columns: int, free: bool, once: bool) -> list[tuple[str, dict[str, int]]]:
+    """A thread a row, which lies across memory."""
+    best = 256 if count >= 132 * 1024 else 64
+    threads = (best, 128, 512 if best == 256 else 32)
+    found = [("thread", {"T": one, "V": 4}) for one in threads]
+    if not free and not once and columns <= MOST_ACROSS:
+        found = [*(("held thread", _sets(one, 4, -(-columns // 4))) for one in threads[:2]), found[0]]
+    return found
 
 
 def _block_sets(count: int, columns: int, vec: int) -> list[dict[str, int]]:
@@ -85,5 +100,6 @@ def _pieces(lowered: Lowered, text: RowText) -> Pieces:
     fields = [*lowered.buffers(), *([f"rows={count}"] if text.needs_rows else []), *sizes.free]
     launch = f"k0({', '.join(fields)})"
     if lowered.target == "cuda":
-        launch += f" grid=cdiv({count},T//32) block=T" if text.warp else f" grid={count} block=T"
+        grid = {"T": count, "32": f"cdiv({count},T//32)", "1": f"cdiv({count},T)"}[text.threads]
+        launch += f" grid={grid} block=T"
     return Pieces((), (), (launch,), tuple(text.includes), kernel(lowered.target, "k0", body))

@@ -8,22 +8,29 @@ from kernel_assistant.generator.sizes import product
 from kernel_assistant_training.teacher.expressions import Writer, below
 from kernel_assistant_training.teacher.flow import Sweep, gate, is_row, levels, reaches, sweeps
 from kernel_assistant_training.teacher.lowering import FLOATS, Lowered
-from kernel_assistant_training.teacher.places import merged, plain, row_offset, row_pointer
+from kernel_assistant_training.teacher.places import merged, plain, row_offset
 from kernel_assistant_training.teacher.sizes import NoForm
 
 OPERATORS = {"sum": "add", "prod": "times", "max": "most", "min": "least", "any": "most", "all": "least"}
 PICK = "({1} == {2} ? {0} : 0)"
+#: Which row a thread has, and whether it is the first that has it.
+_ROW = {
+    "T": "const int64_t r = blockIdx.x;",
+    "32": "const int64_t r = blockIdx.x * (T / 32) + threadIdx.x / 32;",
+    "1": "const int64_t r = blockIdx.x * (int64_t)T + threadIdx.x;",
+}
+_FIRST = {"T": "if (threadIdx.x == 0) ", "32": "if (threadIdx.x % 32 == 0) ", "1": ""}
 #: What is dear enough for the CPU to keep in a buffer rather than to compute again.
 _CHEAP = ("ka_abs", "ka_square", "ka_max", "ka_min", "ka_relu", "ka_clamp", "ka_leaky_relu", "ka_round")
 
 
 class RowText:
-    """Writes one nest of rows. `held` on CUDA: in registers of a warp or block; on the CPU: in a buffer where that
-    saves work."""
+    """Writes one nest of rows. `threads` have a row on CUDA: a block ("T"), a warp ("32") or each one its own ("1").
+    `held` there: in their registers; on the CPU: in a buffer where that saves work."""
 
-    def __init__(self, lowered: Lowered, *, held: bool, warp: bool = False) -> None:
+    def __init__(self, lowered: Lowered, *, held: bool, threads: str = "T") -> None:
         self._lowered, self._nest, self._sizes = lowered, lowered.nest, lowered.sizes
-        self._cuda, self.warp = lowered.target == "cuda", warp
+        self._cuda, self.threads = lowered.target == "cuda", threads
         self._writer = Writer(lowered)
         self._sweeps = sweeps(self._nest, levels(self._nest))
         self._may_hold = held and len(self._sweeps) > 1
@@ -31,20 +38,20 @@ class RowText:
         columns = self._nest.size(self._nest.reduced)
         self._alias = self._sizes.alias(columns, "n")
         self._columns = self._sizes.code(columns)
-        self._threads = "32" if warp else "T"
         #: Names of everything that has one, outside of the lambdas, and the expression that is held.
         self._names: dict[int, str] = {}
         self._held: Expr | None = None
         #: Members of structs, which get a name when they are asked for.
         self._left: dict[int, str] = {}
-        self._buffer = ""
         self._scalars = 0
         self._lines: list[str] = []
+        self._first: list[str] = []
+        self._offsets: dict[str, None] = {}
         self.includes = dict.fromkeys(["ka/rows.cuh" if self._cuda else "ka/rows.h"])
 
     @property
     def needs_rows(self) -> bool:
-        return not self._cuda or self.warp
+        return not self._cuda or self.threads != "T"
 
     def body(self) -> list[str]:
         """Raises NoForm."""
@@ -62,17 +69,33 @@ class RowText:
                 self._store(sweep)
         self._store_scalars()
         first = [self._alias] if self._alias else []
+        lines = [*self._first, *self._with_places()]
         if self._cuda:
-            return [*first, *self._lines]
+            return [*first, *lines]
         head = f"ka::rows(a->rows, {self._columns}, [=](int64_t r) {{"
-        return [*first, head, *("  " + line.replace("\n", "\n  ") for line in self._lines), "});"]
+        return [*first, head, *("  " + line.replace("\n", "\n  ") for line in lines), "});"]
+
+    def _with_places(self) -> list[str]:
+        """The lines, with names for what divides the row's number more than once."""
+        text = "\n".join(self._lines)
+        named: list[str] = []
+        for offset in sorted(self._offsets, key=len, reverse=True):
+            if text.count(offset) > 1 and ("/" in offset or "%" in offset):
+                name = f"i{len(named) or ''}"
+                named.append(f"const int64_t {name} = {offset};")
+                text = text.replace(offset, name)
+        return [*named, *text.split("\n")] if named else self._lines
 
     def _check(self) -> None:
         for access in self._lowered.accesses:
             if access.computed or access.dtype not in (*FLOATS, "i64", "i32", "b1", "u8"):
                 raise NoForm(f"a row of {access.dtype}")
         for expr in self._nest.program.exprs:
-            if isinstance(expr, Reduce) and expr.ctype not in ("float", "bool") and not _is_key(expr):
+            if (
+                isinstance(expr, Reduce)
+                and expr.ctype not in ("float", "bool")
+                and not (_is_key(expr) or counted(expr))
+            ):
                 raise NoForm(f"a reduction of {expr.ctype}")
             if isinstance(expr, Load) and id(expr) in self._nest.varies and expr.ctype == "int64_t" and expr.buffer:
                 raise NoForm("a row of integers")
@@ -80,11 +103,10 @@ class RowText:
     def _begin(self) -> None:
         if not self._cuda:
             return
-        if self.warp:
-            self._lines.append("const int64_t r = blockIdx.x * (T / 32) + threadIdx.x / 32;")
-            self._lines.append("if (r >= a.rows) return;")
-        elif self._nest.outer:
-            self._lines.append("const int64_t r = blockIdx.x;")
+        if self.threads != "T" or self._nest.outer:
+            self._first.append(_ROW[self.threads])
+        if self.needs_rows:
+            self._first.append("if (r >= a.rows) return;")
 
     # ---- What is held.
 
@@ -101,7 +123,8 @@ class RowText:
 
     def _hold_first(self, found: Expr | None, wanted: list[Sweep]) -> None:
         if not self._cuda:
-            if found is not None and not isinstance(found, Load) and len(wanted) > 1:
+            plainly = isinstance(found, Load) and self._nest.loads[id(found)].linear(self._nest.reduced) == 1
+            if found is not None and not plainly and len(wanted) > 1:
                 self._map(found)
             return
         inside = below([found] if found is not None else [wanted[0].of])
@@ -111,8 +134,8 @@ class RowText:
         order = self._lowered.buffers()
         first = min(loads, key=lambda load: order.index(load.buffer))
         access = self._nest.loads[id(first)]
-        self._lines.append(f"ka::row<{self._threads}, V, I> x;")
-        self._lines.append(f"x.load({self._pointer(access)}, {self._columns});")
+        self._lines.append(f"ka::row<{self.threads}, V, I> x;")
+        self._lines.append(f"x.load({self._operand(access)}, {self._columns});")
         self._keep(first)
         if found is not None and found is not first:
             self._map(found)
@@ -139,22 +162,29 @@ class RowText:
         return is_row(self._nest, load) and load.ctype == "float" and self._linear(load)
 
     def _linear(self, load: Load) -> bool:
-        return self._nest.loads[id(load)].linear(self._nest.reduced) == 1
+        return self._nest.loads[id(load)].linear(self._nest.reduced) == 1 or self.threads == "1"
 
     # ---- Lambdas and their operands.
 
     def _pointer(self, access: Access) -> str:
-        return row_pointer(access, self._nest.outer, self._sizes, self._arguments)
+        offset = self._offset(plain(access))
+        base = f"{self._arguments}{access.buffer}"
+        return f"{base} + {offset}" if offset else base
+
+    def _offset(self, access: Access) -> str:
+        offset = row_offset(access, self._nest.outer, self._sizes)
+        self._offsets[offset] = None
+        return offset
 
     def _operand(self, access: Access) -> str:
         """A pointer to the row's first element, or to one element for each of its steps."""
         pointer = self._pointer(access)
         loops = merged(access, self._nest.reduced)
         moving = [number for number, (_, step) in enumerate(loops) if step != 0]
+        if len(loops) == 1 and moving == [0]:
+            return pointer if loops[0][1] == 1 else f"ka::down({pointer}, {self._sizes.code(loops[0][1])})"
         if moving != [0] or loops[0][1] != 1:
             raise NoForm("an operand with gaps")
-        if len(loops) == 1:
-            return pointer
         return f"ka::steps({pointer}, {self._sizes.code(product([size for size, _ in loops[1:]]))})"
 
     def _function(self, expr: Expr) -> tuple[str, list[str]]:
@@ -243,7 +273,7 @@ class RowText:
     def _load(self, load: Load) -> str:
         access = plain(self._nest.loads[id(load)])
         if access.name not in self._names.values():
-            at = row_offset(access, self._nest.outer, self._sizes) or "0"
+            at = self._offset(access) or "0"
             pointer = f"{self._arguments}{access.buffer}[{at}]"
             self._lines.append(f"const {load.ctype} {access.name} = ka_get({pointer});")
         return access.name
@@ -265,7 +295,7 @@ class RowText:
         elif isinstance(reduce.arg, Op) and reduce.arg.text == PICK and _is_position(reduce.arg.args[1]):
             self._pick(reduce, reduce.arg)
         else:
-            function, operands = self._function(reduce.arg)
+            function, operands = self._function(counted(reduce) or reduce.arg)
             self._define(reduce, reduce.ctype, self._fold(OPERATORS[reduce.kind], function, operands))
         return {id(reduce)}
 
@@ -274,7 +304,7 @@ class RowText:
             if function == "[](float v) { return v; }" and operator in ("add", "most", "least"):
                 return {"add": "x.sum()", "most": "x.max()", "least": "x.min()"}[operator]
             return f"x.fold<ka::{operator}>({', '.join([function, *operands])})"
-        kind = f"{self._threads}, V, ka::{operator}" if self._cuda else f"ka::{operator}"
+        kind = f"{self.threads}, V, ka::{operator}" if self._cuda else f"ka::{operator}"
         return f"ka::fold_row<{kind}>({', '.join([self._columns, function, *operands])})"
 
     def _moments(self, first: Reduce) -> set[int]:
@@ -290,7 +320,7 @@ class RowText:
                     return set()
                 call = "x.moments()"
             else:
-                kind = f"<{self._threads}, V>" if self._cuda else ""
+                kind = f"<{self.threads}, V>" if self._cuda else ""
                 bare = len(operands) == 1 and _identity(function)
                 call = f"ka::row_moments{kind}({', '.join([self._columns, *([] if bare else [function]), *operands])})"
             self._lines.append(f"const auto {name} = {call};")
@@ -317,7 +347,7 @@ class RowText:
             function, operands = self._function(joint[1])
             self.includes["ka/softmax.cuh"] = None
             arguments = ", ".join([self._columns, function, *operands])
-            self._lines.append(f"const auto {name} = ka::online_row<{self._threads}, V>({arguments});")
+            self._lines.append(f"const auto {name} = ka::online_row<{self.threads}, V>({arguments});")
             self._left.update({id(top): f"{name}.top", id(other): f"{name}.total"})
             return {id(top), id(other)}
         return set()
@@ -340,7 +370,7 @@ class RowText:
         elif self._cuda and self._held is not None:
             raise NoForm("a place of held rows with operands")
         else:
-            kind = f"<{self._threads}, V>" if self._cuda else ""
+            kind = f"<{self.threads}, V>" if self._cuda else ""
             text = f"ka::place_row{kind}({', '.join([self._columns, function, *operands])})"
         self._define(place[0], "int64_t", text)
 
@@ -351,10 +381,12 @@ class RowText:
         for one in below([arg.args[0]], names):
             if isinstance(one, Load) and id(one) in self._nest.varies:
                 access = plain(self._nest.loads[id(one)])
-                if access.linear(self._nest.reduced) != 1:
+                step = access.linear(self._nest.reduced)
+                if step is None:
                     raise NoForm("a pick across steps")
-                offset = row_offset(access, self._nest.outer, self._sizes)
-                at = f"{offset} + {target}" if offset else target
+                offset = self._offset(access)
+                along = target if step == 1 else f"{target} * {self._sizes.factor(step)}"
+                at = f"{offset} + {along}" if offset else along
                 names[id(one)] = f"ka_get({self._arguments}{access.buffer}[{at}])"
             elif isinstance(one, Load | Reduce):
                 raise NoForm("a pick of what is one number")
@@ -367,15 +399,15 @@ class RowText:
     def _store(self, sweep: Sweep) -> None:
         assert sweep.store is not None
         access, _ = sweep.store
-        if access.linear(self._nest.reduced) != 1:
-            raise NoForm("a result that is not contiguous")
         function, operands = self._function(sweep.of)
-        to = self._pointer(access)
+        to = self._operand(access)
+        if to.startswith("ka::steps"):
+            raise NoForm("a result in steps")
         if self._cuda and self._held is not None:
             identity = function == "[](float v) { return v; }"
             self._lines.append(f"x.store({', '.join([to] if identity else [to, function, *operands])});")
             return
-        kind = f"<{self._threads}, V>" if self._cuda else ""
+        kind = f"<{self.threads}, V>" if self._cuda else ""
         self._lines.append(f"ka::map_row{kind}({', '.join([self._columns, function, to, *operands])});")
 
     def _store_scalars(self) -> None:
@@ -384,8 +416,8 @@ class RowText:
             if id(access) in stored:
                 continue
             name = self._writer.constant(output.expr) if isinstance(output.expr, Const) else self._scalar(output.expr)
-            at = row_offset(access, self._nest.outer, self._sizes) or "0"
-            first = "" if not self._cuda else f"if (threadIdx.x{' % 32' if self.warp else ''} == 0) "
+            at = self._offset(access) or "0"
+            first = _FIRST[self.threads] if self._cuda else ""
             self._lines.append(f"{first}ka_put({self._arguments}{access.buffer}[{at}], {name});")
 
 
@@ -396,6 +428,14 @@ def reads_once(nest: Nest) -> bool:
 def _identity(function: str) -> bool:
     name = function.partition("(float ")[2].partition(")")[0]
     return function == f"[](float {name}) {{ return {name}; }}"
+
+
+def counted(reduce: Reduce) -> Expr | None:
+    """The condition, if how often it holds is counted: as floats, which is exact below 2²⁴."""
+    arg = reduce.arg
+    if reduce.ctype != "int64_t" or reduce.kind != "sum" or not isinstance(arg, Op) or arg.text != "(int64_t){0}":
+        return None
+    return arg.args[0] if arg.args[0].ctype == "bool" else None
 
 
 def _is_key(reduce: Reduce) -> bool:

@@ -32,6 +32,13 @@ template <class T> struct steps_of {
   steps_of operator+(int64_t by) const { return {p, inner, first + by}; }
 };
 template <class T> KA_FN steps_of<T> steps(const T* p, int64_t inner) { return {p, inner, 0}; }
+// p[i * step]: a row that lies across memory, read or written.
+template <class T> struct down_of {
+  T* p;
+  int64_t step;
+  down_of operator+(int64_t by) const { return {p + by * step, step}; }
+};
+template <class T> KA_FN down_of<T> down(T* p, int64_t step) { return {p, step}; }
 struct filled {
   float held[piece];
   float operator[](int64_t i) const { return held[i]; }
@@ -43,6 +50,11 @@ template <class T> KA_FN filled bring(const steps_of<T>& s, int64_t n) {
     const float here = (float)ka_get(s.p[at]);
     for (; i < n && i < end; ++i) one.held[i] = here;
   }
+  return one;
+}
+template <class T> KA_FN filled bring(const down_of<T>& s, int64_t n) {
+  filled one;
+  for (int64_t i = 0; i < n; ++i) one.held[i] = (float)ka_get(s.p[i * s.step]);
   return one;
 }
 template <class T> struct result {
@@ -88,15 +100,29 @@ template <> struct result<_Float16> {
   void done(int64_t n) { round_to_half(p, held, n); }
 };
 #endif
+template <class T> struct scattered {
+  down_of<T> to;
+  float held[piece];
+  void set(int64_t i, float x) { held[i] = x; }
+  void done(int64_t n) {
+    for (int64_t i = 0; i < n; ++i) ka_put(to.p[i * to.step], held[i]);
+  }
+};
+template <class T> KA_FN result<T> into(T* p) { return result<T>::at(p); }
+template <class T> KA_FN scattered<T> into(const down_of<T>& to) {
+  scattered<T> one;
+  one.to = to;
+  return one;
+}
 template <class F, class R, class... O> KA_FN void map_piece(int64_t n, F f, R to, const O&... in) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) to.set(i, f(in[i]...));
   to.done(n);
 }
-template <class F, class T, class... IN> KA_FN void map_row(int64_t n, F f, T* out, IN... in) {
+template <class F, class OUT, class... IN> KA_FN void map_row(int64_t n, F f, OUT out, IN... in) {
   for (int64_t b = 0; b < n; b += piece) {
     const int64_t count = n - b < piece ? n - b : piece;
-    map_piece(count, f, result<T>::at(out + b), bring(in + b, count)...);
+    map_piece(count, f, into(out + b), bring(in + b, count)...);
   }
 }
 // f(from, count) for pieces of n elements, on all threads where that pays.

@@ -5,7 +5,8 @@
 //   ka::block_reduce<256, ka::add>(two);                          // several values, the same two barriers
 //
 // Operators: add, times, most, least (a NaN wins), and chan (welford.cuh), rescale (softmax.cuh) for their structs.
-// Any value of whole 4-byte words goes: float, double, int, int64_t, a struct of them. THREADS is a multiple of 32.
+// Any value of whole 4-byte words goes: float, double, int, int64_t, a struct of them. THREADS is a multiple of 32, or 1:
+// each thread for itself.
 #pragma once
 #include <string.h>
 #include "ka/vec.cuh"
@@ -52,9 +53,11 @@ template <class OP, int W = 32, class S> KA_FN S warp_reduce(S x) {
   return x;
 }
 template <int THREADS, class OP, class S, int K> KA_FN void block_reduce(S (&x)[K]) {
-  static_assert(THREADS % 32 == 0 && THREADS <= 1024, "whole warps, at most 32 of them");
+  static_assert(THREADS == 1 || (THREADS % 32 == 0 && THREADS <= 1024), "whole warps, at most 32 of them");
+  if constexpr (THREADS > 1) {
 #pragma unroll
-  for (int j = 0; j < K; ++j) x[j] = warp_reduce<OP>(x[j]);
+    for (int j = 0; j < K; ++j) x[j] = warp_reduce<OP>(x[j]);
+  }
   if constexpr (THREADS > 32) {
     __shared__ S part[K][32];
     const int lane = threadIdx.x % 32;

@@ -14,22 +14,39 @@
 // Longer rows: `ka::fold_row` and `ka::map_row` read them again, from the cache where they fit. `x.place(f)` and
 // `ka::place_row` give the column of the largest f, the first of them. An operand is a pointer to n elements or
 // `ka::steps(p, inner)`: p[column / inner], the weights of channels in a row of channels with `inner` pixels each.
+// THREADS = 1 is a thread a row, for rows that lie across memory: operands and results are `ka::down(p, step)`, p[column ·
+// step], and neighbouring threads have neighbouring rows (row = blockIdx.x · T + threadIdx.x).
 #pragma once
 #include "ka/vec.cuh"
 #include "ka/welford.cuh"
 
 namespace ka {
 
-template <int THREADS> KA_FN int place() { return THREADS == 32 ? threadIdx.x % 32 : threadIdx.x; }
+template <int THREADS> KA_FN int place() { return THREADS == 1 ? 0 : THREADS == 32 ? threadIdx.x % 32 : threadIdx.x; }
 
 template <class T> struct steps_of {
   const T* p;
   int inner;
 };
 template <class T> KA_FN steps_of<T> steps(const T* p, int64_t inner) { return {p, (int)inner}; }
-// V operands of one vector that begins at column e.
+template <class T> struct down_of {
+  T* p;
+  int64_t step;
+};
+template <class T> KA_FN down_of<T> down(T* p, int64_t step) { return {p, step}; }
+// V operands of one vector that begins at column e, and V results.
 template <int V, class C, class T> KA_FN void bring(C (&x)[V], const T* p, int e, int count) {
   load_piece<V>(x, p + e, count);
+}
+template <int V, class C, class T> KA_FN void bring(C (&x)[V], const down_of<T>& s, int e, int count) {
+#pragma unroll
+  for (int k = 0; k < V; ++k) x[k] = k < count ? (C)ka_get(s.p[(e + k) * s.step]) : C();
+}
+template <int V, class C, class T> KA_FN void put(T* p, const C (&y)[V], int e, int count) { store_piece<V>(p + e, y, count); }
+template <int V, class C, class T> KA_FN void put(const down_of<T>& s, const C (&y)[V], int e, int count) {
+#pragma unroll
+  for (int k = 0; k < V; ++k)
+    if (k < count) ka_put(s.p[(e + k) * s.step], y[k]);
 }
 template <int V, class C, class T> KA_FN void bring(C (&x)[V], const steps_of<T>& s, int e, int count) {
   const int at = (int)((uint32_t)e / (uint32_t)s.inner), left = s.inner - (e - at * s.inner);
@@ -52,6 +69,12 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
     n = (int)columns;
     wide = aligned<V>(p);
     gather(v, p, fill);
+  }
+  template <class T> __device__ __forceinline__ void load(const down_of<T>& s, int64_t columns, C fill = C()) {
+    n = (int)columns;
+    wide = true;
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) piece(v[i], i, s, fill);
   }
   // Elements of p in the places of this row.
   template <class T> __device__ __forceinline__ void gather(C (&to)[ITEMS][V], const T* p, C fill = C()) const {
@@ -133,7 +156,16 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
       }
     }
   }
-  template <class T> __device__ __forceinline__ void store(T* p) const {
+  template <class T, class F, class... IN>
+  __device__ __forceinline__ void store(const down_of<T>& s, F f, const IN&... in) const {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      C y[V];
+      compute(y, i, f, in...);
+      put<V>(s, y, column(i, 0), n - column(i, 0));
+    }
+  }
+  template <class P> __device__ __forceinline__ void store(P p) const {
     store(p, [](C x) { return x; });
   }
 
@@ -155,6 +187,10 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
     if (wide) return load_piece<V>(x, p + column(i, 0), left, fill);
 #pragma unroll
     for (int k = 0; k < V; ++k) x[k] = k * THREADS < left ? (C)ka_get(p[column(i, 0) + k * THREADS]) : fill;
+  }
+  template <class T> __device__ __forceinline__ void piece(C (&x)[V], int i, const down_of<T>& s, C fill) const {
+#pragma unroll
+    for (int k = 0; k < V; ++k) x[k] = column(i, k) < n ? (C)ka_get(s.p[column(i, k) * s.step]) : fill;
   }
   template <class T> __device__ __forceinline__ void piece(C (&x)[V], int i, const steps_of<T>& s, C fill) const {
     if (wide) return bring<V>(x, s, column(i, 0), n - column(i, 0));
@@ -189,15 +225,15 @@ KA_FN C fold_row(int n, F f, const IN&... in) {
   for (int k = 1; k < V; ++k) total[0] = OP::join(total[0], total[k]);
   return block_reduce<THREADS, OP>(total[0]);
 }
-template <int THREADS, int V, class C = float, class F, class T, class... IN>
-KA_FN void map_row(int n, F f, T* out, const IN&... in) {
+template <int THREADS, int V, class C = float, class F, class OUT, class... IN>
+KA_FN void map_row(int n, F f, OUT out, const IN&... in) {
   sweep<THREADS, V>(n, [&](int e, int count) {
     C x[sizeof...(IN)][V], y[V];
     int at = 0;
     (bring<V>(x[at++], in, e, count), ...);
 #pragma unroll
     for (int k = 0; k < V; ++k) y[k] = call(f, x, k, std::make_index_sequence<sizeof...(IN)>());
-    store_piece<V>(out + e, y, count);
+    put<V>(out, y, e, count);
   });
 }
 template <int THREADS, int V, class C = float, class F, class T, class... IN>
