@@ -25,6 +25,7 @@ from kernel_assistant.records import Baseline, Candidate, Numerics
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.source.build import build_task
+from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
@@ -82,10 +83,13 @@ class Player:
         self._known, self._first = _progress(options.out, options.target)
         self._cancel = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-episodes-"))
-        self._worker = Worker(options.python, log=options.out / f"worker-{options.part:02}.log")
+        # Devices are numbered as the driver numbers them.
+        order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        self._worker = Worker(options.python, log=options.out / f"worker-{options.part:02}.log", env=order)
         self._worker.start(self._cancel)
-        self._turn = DeviceTurn(options.out / "device.lock")
-        self._device = self._with_ceilings()
+        device = _device(options)
+        self._turn = DeviceTurn(options.out / f"device-{device.index}.lock")
+        self._device = self._with_ceilings(device)
         self._compiler = AheadCompiler(
             self._device, choose("auto"), self._folder, self._cancel, threads=options.builders
         )
@@ -110,13 +114,13 @@ class Player:
         self._failures.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _with_ceilings(self) -> DeviceFacts:
+    def _with_ceilings(self, device: DeviceFacts) -> DeviceFacts:
         """The device with its bandwidths: prompts and observations name the floor. Raises MissingError."""
         for _ in range(CALIBRATIONS):
             with self._turn:
-                device = with_ceilings(detect(self.options.target), self._worker, self.options.cache, self._cancel)
-            if device.copy_bandwidth:
-                return device
+                found = with_ceilings(device, self._worker, self.options.cache, self._cancel)
+            if found.copy_bandwidth:
+                return found
         raise MissingError("the device is too busy to measure its bandwidth", "try again when less is running")
 
     def _lessons(self) -> Iterator[Waiting]:
@@ -240,6 +244,12 @@ class Player:
     def _add(self, failure: Failure) -> None:
         self.counts[failure.what] += 1
         self._failures.add(failure)
+
+
+def _device(options: Options) -> DeviceFacts:
+    """Of several GPUs, those of a kind, each process has its own in turn. Raises MissingError where there is none."""
+    gpus = cuda.gpus() if options.target == "cuda" else []
+    return gpus[options.part % len(gpus)] if len(gpus) > 1 else detect(options.target)
 
 
 def _progress(out: Path, target: str) -> tuple[set[tuple[str, tuple[str, ...]]], int]:
