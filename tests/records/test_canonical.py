@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.graph import Operand, Value
 from tests.generator.composite_graphs import composite_graphs
+from tests.generator.composites import COMPOSITES
 from tests.generator.graphs import graphs
+from tests.generator.harness import export
 
 
 def spec(*shape: str, dtype: str = "f32", strides: tuple[str, ...] | None = None) -> TensorSpec:
@@ -133,3 +136,12 @@ def test_the_numbers_can_be_put_back(graph: OpGraph) -> None:
     assert found.concrete() == _plain(graph)
     assert not any(size.isdigit() and int(size) > 1 for value in found.graph.inputs for size in value.spec.shape)
     assert canonical(found.concrete()) == found
+
+
+@pytest.mark.parametrize("name", list(COMPOSITES)[::12])
+def test_traced_graphs_keep_their_names_and_come_back(name: str) -> None:
+    module, tensors = COMPOSITES[name]
+    graph = export(module, *tensors)
+    found = canonical(graph)
+    assert found.concrete() == graph
+    assert [value.name for value in found.graph.inputs] == [value.name for value in graph.inputs]
