@@ -55,9 +55,48 @@ def get_inputs():
     return [torch.randn(37, 100), torch.randint(0, 100, (37,))]
 """
 )
+POOLED = (
+    HEAD
+    + """    def forward(self, x, y):
+        return F.max_pool2d(F.silu(x), 3, 2, 1) * y
+
+def get_inputs():
+    return [torch.randn(5, 6, 17, 19), torch.rand(6, 1, 1)]
+"""
+)
+BACKWARDS = (
+    HEAD
+    + """    def forward(self, x):
+        return torch.flip(torch.cumsum(torch.flip(x, [1]), 1), [1]) * 0.25
+
+def get_inputs():
+    return [torch.randn(9, 131)]
+"""
+)
+ROTARY = (
+    HEAD
+    + """    def forward(self, x, y):
+        half = x.shape[-1] // 2
+        return x * y + torch.cat([-x[..., half:], x[..., :half]], -1)
+
+def get_inputs():
+    return [torch.randn(5, 4, 7, 36), torch.randn(7, 36)]
+"""
+)
+COLUMNS = (
+    HEAD
+    + """    def forward(self, x):
+        return torch.sqrt(F.relu(x).mean(1)), x.transpose(1, 2).contiguous()
+
+def get_inputs():
+    return [torch.randn(5, 60, 70)]
+"""
+)
 MODULES = {"residual": RESIDUAL, "channels": CHANNELS, "loss": LOSS}
+MODULES |= {"pooled": POOLED, "backwards": BACKWARDS, "rotary": ROTARY, "columns": COLUMNS}
 #: (module, dtype).
 CASES = [("residual", "float32"), ("residual", "bfloat16"), ("channels", "float16"), ("loss", "float32")]
+CASES += [("pooled", "float32"), ("backwards", "bfloat16"), ("rotary", "float32"), ("columns", "float32")]
 
 
 def _task(name: str, dtype: str, target: str) -> KernelTask:
