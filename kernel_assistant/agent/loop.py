@@ -137,7 +137,7 @@ class Episode:
             self.emit(Progress(phase="confirm", message=message))
             with clock.one():
                 evaluation = self._in_full(candidate, tried)
-            if evaluation.timing:
+            if evaluation.correct and evaluation.timing:
                 verified.append(evaluation)
         if not verified:
             return
