@@ -127,9 +127,7 @@ class Environment:
 
     def binaries(self, candidate: Candidate) -> dict[str, bytes]:
         """File name → content of the built candidate for every architecture that is shipped, as a result keeps them."""
-        built = self._compiler.build(candidate)
-        if isinstance(built, CompileFailure):
-            raise WorkerError(f"a candidate that was built before no longer builds: {built.diagnostics[0].message}")
+        built = self._built(candidate)
         if self.device.target == "cpu":
             return {built.name: built.content}
         self.emit(Progress(phase="apply", message="compiling for the other architectures"))
@@ -147,6 +145,10 @@ class Environment:
         """What the screen refuses, or else what the compiler made of it."""
         return self._build(candidate)[0]
 
+    def verify_in_full(self, candidate: Candidate) -> Evaluation:
+        """All cases of the full tier, nothing timed, of a candidate that builds."""
+        return self.judge_binary(candidate, self._built(candidate), profile=False)
+
     def judge_binary(self, candidate: Candidate, binary: Binary, *, profile: bool) -> Evaluation:
         """The full tier on a binary that may come from elsewhere; of the plan only residual calls are screened."""
         key = hashlib.sha256(candidate.hash().encode() + binary.content).hexdigest()[:16]
@@ -162,6 +164,12 @@ class Environment:
         """Give the worker back, warm, with nothing open."""
         self._builders.shutdown(wait=True, cancel_futures=True)
         self.worker.release()
+
+    def _built(self, candidate: Candidate) -> Binary:
+        built = self._compiler.build(candidate)
+        if isinstance(built, CompileFailure):
+            raise WorkerError(f"a candidate that was built before no longer builds: {built.diagnostics[0].message}")
+        return built
 
     def _open(self) -> OpGraph:
         params = {

@@ -38,7 +38,7 @@ def heard(played):
     return [message.content for message in played.messages if message.role == "tool"]
 
 
-def test_a_first_write_and_its_prompt(played):
+def test_a_first_write_and_its_prompt(opened, played):
     found = played(say(CPU))
     roles = [message.role for message in found.messages]
     assert roles == ["system", "user", "assistant", "tool", "assistant"]
@@ -48,6 +48,8 @@ def test_a_first_write_and_its_prompt(played):
     assert heard(found)[0].startswith("ok ")
     assert found.messages[-1].content == FINISH
     assert found.losses() == [True, True]
+    assert found.best_source == CPU
+    assert opened.environment.verify_in_full(found.best).accuracy.shapes_tried > 1
     assert found.best_ms > 0 and found.seconds()["profile"] > 0
 
 

@@ -25,6 +25,7 @@ from kernel_assistant_training.episodes.run import run
 @click.option("--builders", type=int, default=1, show_default=True, help="Compilers at a time, for each player.")
 @click.option("--faults", type=float, default=FAULTS, show_default=True, help="Share of lessons with a mistake.")
 @click.option("--estimated-compile", type=float, default=0.5, show_default=True, help="Share with such a figure.")
+@click.option("--in-full", type=float, default=0.15, show_default=True, help="Share verified at other sizes too.")
 @click.option("--python", default=sys.executable, help="Interpreter with torch.")
 def main(
     target: str,
@@ -36,6 +37,7 @@ def main(
     builders: int,
     faults: float,
     estimated_compile: float,
+    in_full: float,
     python: str,
 ) -> None:
     """Real conversations for training: docs/episodes.md."""
@@ -50,6 +52,7 @@ def main(
         builders=builders,
         faults=faults,
         estimated_compile=estimated_compile,
+        in_full=in_full,
         lessons=lessons,
     )
     click.echo(json.dumps(run(options), indent=2))

@@ -42,7 +42,8 @@ class Episode(Record, frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """What contradicted its lesson. `what` is "harmless" (a fault), "answer" (a right one that fails), "graph" (traced
+    """What contradicted its lesson. `what` is "harmless" (a fault), "answer" (a right one that fails), "full" (at other
+    inputs and sizes), "graph" (traced
     otherwise than it was written), "open" (the task cannot be judged), "teacher" (it failed), "stopped" (the
     conversation got too long) or "worker" (it was lost)."""
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from kernel_assistant.agent.model_policy import Limits, ModelPolicy
 from kernel_assistant.agent.profiles import CompactProfile
 from kernel_assistant.agent.tools import World
+from kernel_assistant.agent.tried import Tried
 from kernel_assistant.agent.workspace import Workspace
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.policy.base import EpisodeView
-from kernel_assistant.records import Baseline, Evaluation, Step
+from kernel_assistant.records import Baseline, Candidate, Evaluation, Step
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.episodes.client import LessonFailed, TeacherClient
 from kernel_assistant_training.episodes.lesson import Kind, Lesson, Saying
@@ -25,16 +26,23 @@ SLOWER = 1.03
 
 @dataclass(frozen=True)
 class Played:
-    """A conversation that went as intended. `turns` are (saying, its evaluation; None where there was none)."""
+    """A conversation that went as intended. `turns` are (saying, its evaluation; None where there was none), `best` is
+    the fastest right candidate."""
 
     messages: tuple[Message, ...]
     turns: tuple[tuple[Saying, Evaluation | None], ...]
     baseline: Baseline
+    best: Candidate
 
     @property
     def best_ms(self) -> float:
         """Of the right candidates; a lesson has one."""
         return min(ms for _, found in self.turns if (ms := _ms(found)) is not None)
+
+    @property
+    def best_source(self) -> str:
+        key = self.best.hash()
+        return next(saying.source for saying, found in self.turns if found is not None and found.candidate == key)
 
     def check(self) -> None:
         """Raises LessonFailed for a turn that was made slow and is not."""
@@ -112,7 +120,8 @@ def _played(client: TeacherClient, policy: ModelPolicy, steps: list[Step], basel
     replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
     behind = [messages[place + 1].candidate if place + 1 < len(messages) else "" for place in replies]
     turns = tuple((saying, found.get(key)) for saying, key in zip(client.said, behind, strict=True))
-    played = Played(messages, turns, baseline)
+    best = Tried(tuple(steps)).finalists()[0]
+    played = Played(messages, turns, baseline, best)
     played.check()
     return played
 

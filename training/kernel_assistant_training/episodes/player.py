@@ -58,6 +58,7 @@ class Options:
     builders: int = 1
     faults: float = 0.25
     estimated_compile: float = 0.5
+    in_full: float = 0.15
     lessons: int = 1 << 62
 
 
@@ -192,6 +193,11 @@ class Player:
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             played = play(environment, one.lesson, baseline, Path(folder))
         spent |= {**played.seconds(), "playing": time.perf_counter() - began - spent["baseline"]}
+        if one.random.random() < self.options.in_full:
+            verdict = environment.verify_in_full(played.best)
+            if not verdict.correct:
+                self._fail(one, "full", verdict.message, source=played.best_source, task=text)
+                return
         self._keep(one, played, "estimated" if estimated else "none", spent)
 
     def _keep(self, one: Waiting, played: Played, compile_from: str, spent: dict[str, float]) -> None:
