@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernel_assistant.generator.convolutions import CONVOLUTIONS
 from kernel_assistant.generator.cost import elements
 from kernel_assistant.generator.flow import FREE, operator
+from kernel_assistant.generator.library import TURNS
 from kernel_assistant.generator.lower import LOWERINGS
 from kernel_assistant.generator.products import PRODUCTS
 from kernel_assistant.generator.reductions import REDUCTIONS
@@ -20,8 +21,6 @@ PER_ELEMENT = frozenset(
     "softmax _softmax _safe_softmax log_softmax _log_softmax batch_norm _native_batch_norm_legit_no_training "
     "ka_by_moments".split()
 )
-#: Other arrangements of the same dimensions: the strides say where they are.
-TURNS = frozenset("permute transpose swapaxes".split())
 
 
 def is_elementwise(node: Node) -> bool:

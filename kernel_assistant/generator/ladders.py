@@ -29,7 +29,7 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
             "vec": (1, 2, 4, 8),
             "put": (1, 2, 4, 8),
         },
-        "rows/warp": {"block": (64, 128, 256, 512), "vec": (1, 2, 4, 8), "hint": _NT},
+        "rows/warp": {"lanes": (4, 8, 16, 32), "block": (64, 128, 256, 512), "vec": (1, 2, 4, 8), "hint": _NT},
         "rows/reg": {"block": _BLOCKS, "cluster": (1, 2, 4, 8, 16), "hint": _NT, "vec": (1, 2, 4, 8)},
         "rows/shared": {
             "block": _BLOCKS,
@@ -107,7 +107,7 @@ def derived(shape: Shape, schedule: Schedule) -> Schedule | None:
 
 def _row_items(shape: Shape, schedule: Schedule) -> Schedule | None:
     vec, warp = schedule["vec"], schedule.form == "rows/warp"
-    threads = 32 if warp else schedule["block"] * schedule["cluster"]
+    threads = schedule["lanes"] if warp else schedule["block"] * schedule["cluster"]
     items = -(-(shape.reduced + (vec - 1 if shape.shifted else 0)) // (threads * vec))
     values = items * vec * max(shape.kept, 1)
     if not shape.static or values > MOST_VALUES.get(0 if warp else schedule["block"], 64):

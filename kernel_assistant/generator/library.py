@@ -17,6 +17,8 @@ from kernel_assistant.records import BufferSpec, Launch, Node, OpGraph
 from kernel_assistant.records.graph import references
 from kernel_assistant.records.library import FLOATS
 
+#: Views through which a reader is looked for.
+TURNS = frozenset("permute transpose swapaxes".split())
 _OPERATORS = PRODUCTS.keys() | CONVOLUTIONS.keys()
 
 
@@ -181,16 +183,20 @@ def _grow(
         group.append(follower.name)
         if call.activation:
             break
-    if isinstance(call, _ConvolutionCall) and call.epilogue == "bias" and _in_a_kernel(readers.get(group[-1], [])):
+    if isinstance(call, _ConvolutionCall) and call.epilogue == "bias" and _in_a_kernel(group[-1], readers):
         call.bias = None
         group.pop()
     call.last = group[-1]
     return call, tuple(group)
 
 
-def _in_a_kernel(followers: list[Node]) -> bool:
+def _in_a_kernel(value: str, readers: dict[str, list[Node]]) -> bool:
     """Whether kernels of ours read a value next: adding the bias costs nothing there and leaves cuDNN its choice."""
-    return bool(followers) and all(_operator(node) not in _OPERATORS | VIEWS for node in followers)
+    followers = readers.get(value, [])
+    return bool(followers) and all(
+        _in_a_kernel(node.name, readers) if _operator(node) in TURNS else _operator(node) not in _OPERATORS | VIEWS
+        for node in followers
+    )
 
 
 def _fuse(call: _ProductCall | _ConvolutionCall, value: str, node: Node, values: Resolver) -> bool:

@@ -23,7 +23,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
     "cuda": {
         "pointwise": {"block": 256, "hint": 0, "unroll": 1, "vec": 4},
         "pointwise/transpose": {"block": 256, "put": 1, "tile": 32, "vec": 1},
-        "rows/warp": {"block": 256, "hint": 0, "items": 1, "vec": 4},
+        "rows/warp": {"block": 256, "hint": 0, "items": 1, "lanes": 32, "vec": 4},
         "rows/reg": {"block": 256, "cluster": 1, "hint": 0, "items": 1, "vec": 4},
         "rows/shared": {"block": 512, "cluster": 1, "hint": 0, "joint": 0, "stage": 0, "unroll": 2, "vec": 4},
         "rows/stream": {"block": 512, "cluster": 1, "hint": 0, "unroll": 2, "vec": 4},
@@ -49,11 +49,12 @@ class Schedule(Record, frozen=True, kw_only=True):
 
     block: threads of a block; vec: elements of one vector access; put: those of a store where it differs; items:
     vectors of a thread held in registers; unroll: vectors in flight; cluster: blocks that share a row; parts,
-    chunk: pieces of a row, or elements of a piece; tx, ty: threads along I and along R; tile, lanes: elements
-    computed together; nt, hint: 1 for streaming stores and loads; joint: 1 where reductions that can share a pass
-    do; stage (CUDA): 1 for copies to shared memory ahead of the first pass; join: 1 where a launch of its own joins
-    partial results; rows, strip: outputs of a thread below each other and beside each other, where stage is 1 for
-    input that comes through shared memory; held: vectors of a thread in registers, the others in shared memory.
+    chunk: pieces of a row, or elements of a piece; tx, ty: threads along I and along R; tile, lanes (CPU): elements
+    computed together; lanes (CUDA): threads of a warp that share a row; nt, hint: 1 for streaming stores and loads;
+    joint: 1 where reductions that can share a pass do; stage (CUDA): 1 for copies to shared memory ahead of the
+    first pass; join: 1 where a launch of its own joins partial results; rows, strip: outputs of a thread below each
+    other and beside each other, where stage is 1 for input that comes through shared memory; held: vectors of a
+    thread in registers, the others in shared memory.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and
     `residual` are the forms of those that a library or PyTorch itself computes.

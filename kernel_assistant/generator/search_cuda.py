@@ -108,9 +108,22 @@ def _register_rows(shape: Shape) -> list[Schedule]:
             )
             found.append((score, schedule))
     ranked = [schedule for _, schedule in sorted(found, key=lambda item: item[0])[:6]]
-    warps = [derived(shape, make("cuda", "rows/warp", block=block, vec=shape.vec)) for block in (256, 128)]
-    fitting = [schedule for schedule in warps if schedule is not None]
-    return [*fitting, *ranked] if shape.reduced <= 1024 else ranked
+    return [*_warp_rows(shape), *ranked] if shape.reduced <= 1024 else ranked
+
+
+def _warp_rows(shape: Shape) -> list[Schedule]:
+    """Rows of a warp or a part of one: about GOOD_VALUES a thread, no thread without any, wide vectors first."""
+    found: list[tuple[float, Schedule]] = []
+    for width in dict.fromkeys((shape.vec, max(shape.vec // 2, 1))):
+        for lanes in (32, 16, 8, 4):
+            schedule = derived(shape, make("cuda", "rows/warp", lanes=lanes, vec=width))
+            if schedule is not None:
+                room = schedule["items"] * width
+                used = shape.reduced / (room * lanes)
+                off = abs(room * max(shape.kept, 1) - GOOD_VALUES) / GOOD_VALUES
+                found.append((off + 4 * (1 - used) + (width != shape.vec) * 0.3, schedule))
+    best = [schedule for _, schedule in sorted(found, key=lambda item: item[0])[:3]]
+    return [*best, *(schedule.having(block=128) for schedule in best[:1])]
 
 
 def _shared_rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
@@ -170,7 +183,8 @@ def _cols(shape: Shape, device: DeviceFacts) -> list[Schedule]:
     fitting = [schedule for schedule in registers if schedule is not None] if shape.passes > 1 else []
     blocks = shape.outer * -(-shape.inner // 32)
     if blocks < 2 * cores and shape.reduced >= 256:
-        parts = 1 << (max(8 * cores // max(blocks, 1), 2) - 1).bit_length()
+        # Some waves of blocks, so that the last one is a small share.
+        parts = 1 << (max(16 * cores // max(blocks, 1), 2) - 1).bit_length()
         while parts > 2 and shape.reduced // parts < 32:
             parts //= 2
         pieces = [(count, width) for count in (parts, max(parts // 2, 2)) for width in dict.fromkeys((vec, 1))]

@@ -54,6 +54,7 @@ CASES: dict[str, Case] = {
     "least": (Function(lambda x: x.amin(1) + x.argmin(1)), _last(3, 20, 6, 7)),
     "pooled": (Function(lambda x: F.max_pool2d(x, 3, 2, 1)), _last(3, 20, 9, 10)),
     "both moments": (Function(lambda x: (x.mean((2, 3)), x.var((2, 3)))), _last(3, 20, 16, 18)),
+    "narrow": (nn.LayerNorm(24), _image(3, 8, 12, 24)),
     "moments": (Function(lambda x: torch.var_mean(x, (2, 3))), _last(3, 20, 16, 18)),
 }
 LINES = [
@@ -68,6 +69,8 @@ LINES = [
     ("half", "cols/stream tx=8 ty=4 unroll=4 vec=8"),
     ("to first", "cols/reg tx=8 ty=4 items=5"),
     ("to first", "cols/stream tx=32 ty=1 unroll=4"),
+    ("narrow", "rows/warp block=64 lanes=8 vec=2 items=2"),
+    ("narrow", "rows/warp block=32 lanes=4 vec=4 items=2"),
     ("pooled", "pointwise block=64 vec=4 unroll=2"),
     ("moments", "cols/stream tx=8 ty=8 vec=4"),
     ("moments", "cols/split tx=8 ty=8 vec=4 parts=5"),

@@ -1,5 +1,5 @@
-"""Reductions over the last dimensions: a warp, a block or a cluster per row; the row in registers, in shared memory, or
-read again from the L2 cache."""
+"""Reductions over the last dimensions: a warp or part of one, a block or a cluster per row; the row in registers, in
+shared memory, or read again from the L2 cache."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ def emit_rows(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     unit = Unit(nest.prefix + "rows", "cuda")
     form, block, cluster = schedule.form, schedule["block"], dict(schedule.params).get("cluster", 1)
     layout = make_layout(nest, nest.reduced, nest.outer, schedule["vec"], schedule["hint"], shiftable=True)
-    row = Row(schedule, layout, 32 if form == "rows/warp" else block, cluster, schedule["vec"])
+    group = schedule["lanes"] if form == "rows/warp" else block
+    row = Row(schedule, layout, group, cluster, schedule["vec"])
     size, rows = nest.size(nest.reduced), nest.size(nest.outer)
     layout.index = index_type(size)
     joint = form == "rows/stream" or bool(dict(schedule.params).get("joint"))
     plan = plan_passes(nest, is_kept if form in ("rows/reg", "rows/warp") else nothing, joint)
     writer = _Registers(nest, plan, row) if form in ("rows/reg", "rows/warp") else _Sweeps(nest, plan, row, joint)
-    per_block = block // 32 if row.warp else 1
+    per_block = block // group if row.warp else 1
     _begin(unit, nest, row, per_block)
     shared = writer.write(unit)
     if cluster > 1:
@@ -66,9 +67,9 @@ def _begin(unit: Unit, nest: Nest, row: Row, per_block: int) -> None:
     layout = row.layout
     unit.add(f"const {layout.index} R = {unit.size(nest.size(nest.reduced))};")
     if row.warp:
-        unit.add(f"const int64_t o = (int64_t)blockIdx.x * {per_block} + threadIdx.x / 32;")
+        unit.add(f"const int64_t o = (int64_t)blockIdx.x * {per_block} + threadIdx.x / {row.group};")
         unit.add(f"if (o >= {unit.size(nest.size(nest.outer))}) return;")
-        unit.add("const int thread = threadIdx.x % 32;")
+        unit.add(f"const int thread = threadIdx.x % {row.group};")
     elif row.cluster > 1:
         unit.add_if_used("o", f"const int64_t o = blockIdx.x / {row.cluster};")
         unit.add(f"const int thread = blockIdx.x % {row.cluster} * {row.group} + threadIdx.x;")

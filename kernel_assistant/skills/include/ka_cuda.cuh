@@ -240,9 +240,10 @@ template <class T> KA_FN ka_moments<T> ka_across(ka_moments<T> x, int mask) {
 template <class T> KA_FN ka_exponents<T> ka_across(ka_exponents<T> x, int mask) {
   return {ka_across(x.top, mask), ka_across(x.total, mask)};
 }
-template <class OP, class S> KA_FN S ka_warp_reduce(S x) {
+// Over W neighbouring threads of a warp.
+template <class OP, int W = 32, class S> KA_FN S ka_warp_reduce(S x) {
 #pragma unroll
-  for (int mask = 16; mask > 0; mask >>= 1) x = OP::join(x, ka_across(x, mask));
+  for (int mask = W / 2; mask > 0; mask >>= 1) x = OP::join(x, ka_across(x, mask));
   return x;
 }
 // Over all threads of a block of T, and over the C blocks of a cluster; every thread gets the result. `none` is the
@@ -260,7 +261,7 @@ KA_FN void ka_cluster_barrier() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 template <int ID, int T, int C, class OP, class S> KA_FN S ka_reduce(S x, S none) {
-  x = ka_warp_reduce<OP>(x);
+  x = ka_warp_reduce<OP, (T < 32 ? T : 32)>(x);
   if (T > 32) {
     __shared__ S part[32];
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
