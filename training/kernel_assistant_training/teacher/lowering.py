@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -14,6 +15,8 @@ from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import Operand
 from kernel_assistant_training.teacher.sizes import NoForm, Sizes
 
+#: Reasons that numbers in place of symbols do not change.
+_HOPELESS = ("reductions over different", "results of shapes that", "operator ", "a scan ", "scans ", "a window ")
 FLOATS = ("f32", "bf16", "f16")
 
 
@@ -40,17 +43,40 @@ class Lowered:
         ]
 
 
+class _Last(threading.local):
+    """The task that was lowered last: families ask for the same one after the other."""
+
+    task: Canonical | None = None
+    found: tuple[Nest, bool] | str = ""
+
+
+_LAST = _Last()
+
+
 def lowered(task: Canonical, target: str) -> Lowered:
     """Raises NoForm."""
+    if _LAST.task is not task:
+        _LAST.task, _LAST.found = task, _nest(task)
+    if isinstance(_LAST.found, str):
+        raise NoForm(_LAST.found)
+    nest, numeric = _LAST.found
     constants = {number: name for name, number in task.constants.items()}
-    try:
-        nest, numeric = build_nest(with_constants(task.graph, task.constants)), False
-    except (Unsupported, AssertionError):
-        try:
-            nest, numeric = build_nest(task.concrete()), True
-        except Unsupported as error:
-            raise NoForm(str(error)) from error
+    # Whoever asks may arrange the loops in another way.
+    nest = replace(nest, outer=[*nest.outer], reduced=[*nest.reduced], inner=[*nest.inner])
     return Lowered(task, target, nest, Sizes(task, target, numeric), constants)
+
+
+def _nest(task: Canonical) -> tuple[Nest, bool] | str:
+    """The loops, and whether they are over numbers; or why there are none."""
+    try:
+        return build_nest(with_constants(task.graph, task.constants)), False
+    except (Unsupported, AssertionError) as unsupported:
+        if str(unsupported).startswith(_HOPELESS):
+            return str(unsupported)
+    try:
+        return build_nest(task.concrete()), True
+    except Unsupported as error:
+        return str(error)
 
 
 def with_constants(graph: OpGraph, constants: Mapping[str, float]) -> OpGraph:

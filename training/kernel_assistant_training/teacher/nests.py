@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+from kernel_assistant.generator.gathers import GATHERS
+from kernel_assistant.generator.layout import JOINING
+from kernel_assistant.generator.layout_resize import RESIZING
 from kernel_assistant.generator.nest import Access
+from kernel_assistant.generator.windows_lower import WINDOWS
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant_training.teacher.answer import Answer
 from kernel_assistant_training.teacher.lowering import Lowered, lowered
@@ -13,10 +17,21 @@ from kernel_assistant_training.teacher.rows import rows
 from kernel_assistant_training.teacher.sizes import NoForm
 
 FORMS = {"pointwise": pointwise, "rows": rows}
+#: Operators that are read at computed positions, or are no loop over rows.
+ELSEWHERE = frozenset(
+    {
+        *(GATHERS.keys() | RESIZING.keys()),
+        *(name for name in JOINING if name != "unbind"),
+        *(name for name in WINDOWS if "adaptive" not in name),
+        *("cumsum", "cumprod"),
+    }
+)
 
 
 def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
     """Where neighbours along the last loop are neighbours in memory."""
+    if _elsewhere(task):
+        return []
     try:
         found = lowered(task, target)
         form = FORMS.get(found.nest.family)
@@ -30,6 +45,8 @@ def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
 def others(task: Canonical, target: str, random: Random) -> list[Answer]:
     """Any layout: reductions over dimensions that are not the last, results with gaps in memory, gaps between
     neighbours."""
+    if _elsewhere(task):
+        return []
     try:
         found = lowered(task, target)
         nest = found.nest
@@ -45,6 +62,11 @@ def others(task: Canonical, target: str, random: Random) -> list[Answer]:
         return rows(found, random)
     except NoForm:
         return []
+
+
+def _elsewhere(task: Canonical) -> bool:
+    """Whether an operator is in it whose loops are not written here."""
+    return any(node.op.partition(".")[0] in ELSEWHERE for node in task.graph.nodes)
 
 
 def _has_gaps(found: Lowered, access: Access) -> bool:

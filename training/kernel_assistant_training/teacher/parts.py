@@ -9,6 +9,7 @@ from random import Random
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expand import expand, in_steps
 from kernel_assistant.generator.lower import IGNORED
+from kernel_assistant.generator.pointwise import BINARY, COMPARE, PARAMETRIC, SPECIAL, UNARY
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import Operand, Value, references
@@ -16,8 +17,9 @@ from kernel_assistant_training.teacher.answer import Answer, joined, renamed, ta
 from kernel_assistant_training.teacher.lowering import with_constants
 
 Writing = Callable[[Canonical, str, Random], list[Answer]]
-#: Nodes of one kernel that are tried beyond the last number that worked.
-PATIENCE = 3
+#: Longer intervals that are tried behind one that no family can write.
+PATIENCE = 1
+ELEMENTWISE = frozenset({*UNARY, *PARAMETRIC, *BINARY, *COMPARE, *SPECIAL})
 #: A kernel's name, and its struct's.
 _ENDS = ("", "_args")
 #: Kernels of one answer.
@@ -86,17 +88,36 @@ class _Cutter:
         return found
 
     def _longest(self, begin: int) -> tuple[int, _Part | None]:
-        last = begin
+        """The end of the longest interval that is found, and its part."""
+        whole = len(self._graph.nodes)
+        # Often the rest is one kernel.
+        if begin and (found := self._written(begin, whole)):
+            return whole, self._part(begin, whole, found)
+        ends = [end for end in range(begin + 1, whole + (begin == 0)) if not self._takes_apart(end)]
+        # Elementwise nodes mostly go with what is before them: other ends are tried first.
+        wide = [end for end in ends if end == whole or not _elementwise(self._graph.nodes[end])]
         best: list[Answer] = []
-        written: tuple[str, ...] = ()
-        for end in range(begin + 1, len(self._graph.nodes) + 1):
-            if best and end - last > PATIENCE:
+        last, failed = begin, 0
+        for end in wide:
+            if best and failed > PATIENCE:
                 break
-            results = self._results(begin, end)
-            answers = self._write(self._subtask(begin, end, results), self._target, self._random)
-            if answers:
-                last, best, written = end, answers, results
-        return last, _Part(best, tuple(map(self._name, written))) if best else None
+            found = self._written(begin, end)
+            last, best, failed = (end, found, 0) if found else (last, best, failed + 1)
+        limit = min((end for end in wide if end > last), default=whole)
+        for end in reversed([end for end in ends if last < end < limit]):
+            if found := self._written(begin, end):
+                return end, self._part(begin, end, found)
+        return last, self._part(begin, last, best) if best else None
+
+    def _part(self, begin: int, end: int, answers: list[Answer]) -> _Part:
+        return _Part(answers, tuple(map(self._name, self._results(begin, end))))
+
+    def _written(self, begin: int, end: int) -> list[Answer]:
+        return self._write(self._subtask(begin, end, self._results(begin, end)), self._target, self._random)
+
+    def _takes_apart(self, end: int) -> bool:
+        """Whether the next node picks one of several results."""
+        return end < len(self._graph.nodes) and self._graph.nodes[end].op.startswith("getitem")
 
     def _results(self, begin: int, end: int) -> tuple[str, ...]:
         """Values of an interval that are read behind it, or are results of the whole."""
@@ -135,6 +156,10 @@ def _contiguous(node: Node) -> Node:
         return node
     spec = TensorSpec(dtype=node.spec.dtype, shape=node.spec.shape)
     return Node(name=node.name, op=node.op, args=node.args, kwargs=node.kwargs, spec=spec)
+
+
+def _elementwise(node: Node) -> bool:
+    return node.op.partition(".")[0] in ELEMENTWISE
 
 
 def _reading(node: Node, names: dict[str, str]) -> Node:
