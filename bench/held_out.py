@@ -21,17 +21,22 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "training")]
 
-import msgspec  # noqa: E402 - after the path, like everything below
-
-from bench.held_out_answers import TEACHER, Answers, Engine, engine, kept  # noqa: E402
-from bench.held_out_judge import Options, Subject, judge_part, subject  # noqa: E402
+from bench.held_out_answers import (  # noqa: E402 - after the path, like everything below
+    TEACHER,
+    Answers,
+    Engine,
+    engine,
+    kept,
+)
+from bench.held_out_judge import Options, Row, Subject, judge_part, subject  # noqa: E402
 from bench.held_out_page import page  # noqa: E402
 from bench.held_out_tasks import Task, tasks  # noqa: E402
 from bench.machine import describe  # noqa: E402
 from kernel_assistant.config import resolve  # noqa: E402
-from kernel_assistant.errors import InternalError, KernelAssistantError, UsageError  # noqa: E402
+from kernel_assistant.errors import KernelAssistantError, UsageError  # noqa: E402
 from kernel_assistant.serving.registry import find  # noqa: E402
 from kernel_assistant.targets.detect import detect  # noqa: E402
+from kernel_assistant_training.episodes.lines import Lines, read_lines  # noqa: E402
 
 #: Cores of one judging process: it has a worker, and compilers that build ahead.
 CORES = {"cpu": 1 << 10, "cuda": 3}
@@ -79,8 +84,10 @@ def _answer(
         return
     began = time.monotonic()
     found = model.answer(asked, options.attempts)
-    with file.open("ab") as lines:
-        lines.writelines(msgspec.json.encode(one) + b"\n" for one in found)
+    lines = Lines(file)
+    for one in found:
+        lines.add(one)
+    lines.close()
     known |= {one.key: one for one in found}
     figures = {"tokens_per_second": model.rate, "answers_seconds": time.monotonic() - began}
     _write_meta(options, figures)
@@ -88,7 +95,7 @@ def _answer(
 
 
 def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -> None:
-    """In `--processes` processes, each with its share. Raises InternalError where one of them fails."""
+    """In `--processes` processes, each with its share."""
     cores = len(os.sched_getaffinity(0))
     parts = min(options.processes or max(1, cores // CORES[options.target]), len(subjects))
     one = Options(
@@ -114,18 +121,13 @@ def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -
         process.join()
     failed = [process.exitcode for process in processes if process.exitcode]
     if failed:
-        raise InternalError(f"{len(failed)} of {parts} judging processes failed", "run it again: it goes on")
+        print(f"{len(failed)} of {parts} judging processes failed: run it again, it goes on", file=sys.stderr)
 
 
 def rows(out: Path, target: str) -> list[dict[str, Any]]:
-    """What was judged so far; a line that was cut off does not count."""
-    found = {}
-    for path in sorted(out.glob(f"rows-{target}-*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if line.endswith("}"):
-                row = json.loads(line)
-                found[row["key"]] = row
-    return list(found.values())
+    """What was judged so far."""
+    paths = sorted(out.glob(f"rows-{target}-*.jsonl"))
+    return [row.found for row in {row.key: row for path in paths for row in read_lines(path, Row)}.values()]
 
 
 def _identity(word: str) -> str:

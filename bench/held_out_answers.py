@@ -28,6 +28,7 @@ from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.endpoint import local_engine
 from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant_training.episodes.lesson import fence
+from kernel_assistant_training.episodes.lines import read_lines
 
 TEACHER = "teacher"
 MOST_TOKENS = 768
@@ -98,7 +99,7 @@ class _Teacher:
 class _Embedded:
     """llama.cpp, as `optimize` uses it: one conversation after another."""
 
-    chunk = 8
+    chunk = 40
 
     def __init__(self, model: EmbeddedModel) -> None:
         self._model, self.rate = model, 0.0
@@ -181,13 +182,7 @@ class _Torch:
 
 def kept(file: Path) -> dict[str, Answers]:
     """Those made before, by key."""
-    lines = file.read_bytes().splitlines() if file.is_file() else []
-    return {one.key: one for one in (msgspec.json.decode(line, type=Answers) for line in _whole(lines))}
-
-
-def _whole(lines: Sequence[bytes]) -> Iterator[bytes]:
-    """Without a last line that was cut off."""
-    return (line for line in lines if line.endswith(b"}"))
+    return {one.key: one for one in read_lines(file, Answers)} if file.is_file() else {}
 
 
 def _temperature(number: int) -> float:

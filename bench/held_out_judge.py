@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,15 @@ from kernel_assistant.environment.ceilings import with_ceilings
 from kernel_assistant.environment.compile import Binary
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import Worker
-from kernel_assistant.errors import DeviceError, UsageError, WorkerError
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Numerics, Tier
 from kernel_assistant.records.canonical import canonical
+from kernel_assistant.records.codec import Record
 from kernel_assistant.records.evaluation import measurably_faster
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.source.build import build_task
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
+from kernel_assistant_training.episodes.lines import Lines
 from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.synth import module_text
 
@@ -86,6 +86,13 @@ def _candidate(task: Task, text: str, target: str) -> Candidate | str:
         return f"plan {error}"
 
 
+class Row(Record, frozen=True, kw_only=True):
+    """What was found out about one task, as plain data for the page."""
+
+    key: str
+    found: dict[str, Any]
+
+
 class Judge:
     """A worker, a compiler and a file."""
 
@@ -102,8 +109,8 @@ class Judge:
             self._device, choose(options.sandbox), self._folder, self._cancel, threads=options.builders
         )
 
-    def run(self, subjects: Sequence[Subject], write: Callable[[dict[str, Any]], None]) -> None:
-        """A row for each, until the time is over."""
+    def run(self, subjects: Sequence[Subject], lines: Lines) -> None:
+        """A row for each, until the time is over. A task that breaks is written down as such."""
         waiting = deque(subjects)
         for one in list(waiting)[:AHEAD]:
             self._compiler.begin(one.different)
@@ -111,7 +118,7 @@ class Judge:
             one = waiting.popleft()
             if len(waiting) >= AHEAD:
                 self._compiler.begin(waiting[AHEAD - 1].different)
-            write(self._row(one))
+            lines.add(Row(key=one.task.key, found=self._row(one)))
             self._compiler.forget(one.different)
 
     def close(self) -> None:
@@ -131,13 +138,13 @@ class Judge:
             "tokens": sum(answer.tokens for answer in one.answers),
             "outcome": "not_opened",
         }
-        described = build_task(
-            f"/nowhere/task_{task.key}.py",
-            target=self._options.target,
-            numerics=Numerics.kernelbench,
-            text=module_text(task.graph),
-        )
         try:
+            described = build_task(
+                f"/nowhere/task_{task.key}.py",
+                target=self._options.target,
+                numerics=Numerics.kernelbench,
+                text=module_text(task.graph),
+            )
             with open_environment(
                 described,
                 device=self._device,
@@ -155,8 +162,8 @@ class Judge:
                     row |= {"outcome": "not_opened", "why": f"another graph: {traced}"}
                 else:
                     row |= self._judged(one, environment, row["open_s"])
-        except (UsageError, WorkerError, DeviceError) as error:
-            row["why"] = error.cause
+        except Exception as error:  # noqa: BLE001 - one bad task is a row that says so
+            row["why"] = f"{type(error).__name__}: {error}"
             if not self._worker.alive:
                 self._worker.restart(self._cancel)
         return {**row, "seconds": time.perf_counter() - began}
@@ -282,14 +289,9 @@ def _first_verified(one: Subject, mine: dict[str, Evaluation], opened: float) ->
 
 def judge_part(options: Options, subjects: Sequence[Subject]) -> None:
     """In a process of its own."""
-    judge = Judge(options)
+    judge, lines = Judge(options), Lines(options.out / f"rows-{options.target}-{options.part:02}.jsonl")
     try:
-        with (options.out / f"rows-{options.target}-{options.part:02}.jsonl").open("a", encoding="utf-8") as file:
-
-            def write(row: dict[str, Any]) -> None:
-                file.write(json.dumps(row) + "\n")
-                file.flush()
-
-            judge.run(subjects, write)
+        judge.run(subjects, lines)
     finally:
         judge.close()
+        lines.close()

@@ -64,7 +64,7 @@ def test_answers_are_judged_by_the_environment(tmp_path):
     options = Options(target="cpu", out=tmp_path, until=time.monotonic() + 100)
     judge_part(options, [subject(task(), answers, "cpu")])
     (line,) = (tmp_path / "rows-cpu-00.jsonl").read_text().splitlines()
-    row = json.loads(line)
+    row = json.loads(line)["found"]
     outcomes = [attempt["outcome"] for attempt in row["attempts"]]
     assert outcomes == ["incorrect", "correct", "correct", "plan", "compile_error", "no_code"]
     assert (row["outcome"], row["first"], row["best"], row["different"]) == ("judged", False, True, 3)
