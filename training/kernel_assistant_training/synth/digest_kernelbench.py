@@ -17,17 +17,20 @@ from typing import Any
 
 import click
 import torch
+from torch import nn
 
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant_training.synth.digests import FILE, write
 
+#: Modules that are something else in eval mode.
+_MODAL = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd)
 LEVELS = ("level1", "level2", "level3")
 
 
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--seconds", type=int, default=60, show_default=True, help="Longest that one problem is traced.")
+@click.option("--seconds", type=int, default=30, show_default=True, help="Longest that one problem is traced.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=FILE, show_default=True)
 def main(folder: Path, seconds: int, out: Path) -> None:
     """Digests of the problems in FOLDER."""
@@ -37,7 +40,7 @@ def main(folder: Path, seconds: int, out: Path) -> None:
         try:
             with _at_most(seconds):
                 graphs += list(traces(file.read_text(encoding="utf-8"), str(file)))
-        except Exception as error:  # noqa: BLE001 - whatever a problem does when it is traced, it is counted
+        except (Exception, _Late) as error:  # noqa: BLE001 - whatever a problem does when it is traced, it is counted
             missed += 1
             click.echo(
                 f"{file.parent.name}/{file.stem.partition('_')[0]}: {type(error).__name__}: {_line(error)}", err=True
@@ -46,22 +49,20 @@ def main(folder: Path, seconds: int, out: Path) -> None:
     click.echo(f"{len(files) - missed} of {len(files)} problems traced, {len(graphs)} graphs")
 
 
+class _Late(BaseException):
+    """Not an Exception: the exporter tries again after those."""
+
+
 def traces(text: str, name: str) -> Iterator[OpGraph]:
-    """The problem's graph as it is built, and in eval mode where that is another one. Raises whatever stops both."""
-    found: dict[str, OpGraph] = {}
-    failure: Exception | None = None
-    for training in (True, False):
-        try:
-            graph = _traced(text, name, training)
-            found.setdefault(graph.text(), graph)
-        except Exception as error:  # noqa: BLE001 - told to the caller where neither goes
-            failure = error
-    if not found and failure is not None:
-        raise failure
-    yield from found.values()
+    """The problem's graph as it is built, and in eval mode where that may be another one."""
+    graph, changes = _traced(text, name, training=True)
+    yield graph
+    if changes:
+        yield _traced(text, name, training=False)[0]
 
 
-def _traced(text: str, name: str, training: bool) -> OpGraph:
+def _traced(text: str, name: str, training: bool) -> tuple[OpGraph, bool]:
+    """The graph, and whether the model has parts that do something else in eval mode."""
     try:
         return _traced_on("meta", text, name, training)
     except RuntimeError as error:
@@ -70,12 +71,13 @@ def _traced(text: str, name: str, training: bool) -> OpGraph:
         return _traced_on("cpu", text, name, training)
 
 
-def _traced_on(device: str, text: str, name: str, training: bool) -> OpGraph:
+def _traced_on(device: str, text: str, name: str, training: bool) -> tuple[OpGraph, bool]:
     names: dict[str, Any] = {"__name__": "problem"}
     with torch.device(device):
         exec(compile(text, name, "exec"), names)
         model = names["Model"](*names["get_init_inputs"]()).train(training).requires_grad_(False)
-        return from_builtins(_exporter()(model, tuple(names["get_inputs"]()), {}), OpGraph)
+        graph = from_builtins(_exporter()(model, tuple(names["get_inputs"]()), {}), OpGraph)
+    return graph, any(isinstance(part, _MODAL) for part in model.modules())
 
 
 def _exporter() -> Any:
@@ -97,10 +99,10 @@ def _exporter() -> Any:
 
 @contextlib.contextmanager
 def _at_most(seconds: int) -> Iterator[None]:
-    """Raises TimeoutError in this thread: a loop over hundreds of time steps is traced step by step."""
+    """Raises _Late in this thread: a loop over hundreds of time steps is traced step by step."""
 
     def late(number: int, frame: object) -> None:
-        raise TimeoutError(f"longer than {seconds} s")
+        raise _Late(f"longer than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(seconds)
@@ -111,7 +113,7 @@ def _at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     with contextlib.suppress(IndexError):
         return str(error).strip().splitlines()[0][:160]
     return ""
