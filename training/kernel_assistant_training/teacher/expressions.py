@@ -25,7 +25,7 @@ _BEHIND |= dict.fromkeys("&|^", ATOM)
 
 
 @lru_cache(maxsize=1024)
-def _shape(text: str) -> tuple[str, int, tuple[tuple[int, int], ...]]:
+def template_shape(text: str) -> tuple[str, int, tuple[tuple[int, int], ...]]:
     """A template without brackets around it, how tightly it binds, and for every slot its argument and how tightly that
     has to bind."""
     bare = text[1:-1] if _enclosed(text) else text
@@ -61,6 +61,14 @@ def _binding(text: str) -> int:
     return binds
 
 
+_ROUNDED = ("ka_round_bf16({0})", "ka_round_f16({0})")
+
+
+def _is_flag(expr: Expr) -> bool:
+    """A condition as a number, which needs no rounding."""
+    return isinstance(expr, Op) and expr.text == "(float){0}" and expr.args[0].ctype == "bool"
+
+
 class Writer:
     """Expressions of one task as text; `names` are those that have a name in the scope."""
 
@@ -76,9 +84,9 @@ class Writer:
         if not isinstance(expr, Op):
             raise NoForm(f"{type(expr).__name__} inside an expression")
         template = expr.text
-        if template == "{0}":
+        if template == "{0}" or (template in _ROUNDED and _is_flag(expr.args[0])):
             return self.text(expr.args[0], names, need)
-        template, binds, slots = _shape(template)
+        template, binds, slots = template_shape(template)
         texts = iter([self.text(expr.args[place], names, wanted) for place, wanted in slots])
         found = _SLOT.sub(lambda _: next(texts), template)
         return f"({found})" if binds < need else found
@@ -130,13 +138,18 @@ class Writer:
             return
         if not isinstance(expr, Op):
             raise NoForm(f"{type(expr).__name__} inside an expression")
-        if expr.text == "{0}":
+        if expr.text == "{0}" or (expr.text in _ROUNDED and _is_flag(expr.args[0])):
             uses[id(expr)] -= 1
             self._count(expr.args[0], names, uses, order)
             return
-        for place, _ in _shape(expr.text)[2]:
+        for place, _ in template_shape(expr.text)[2]:
             self._count(expr.args[place], names, uses, order)
         order.append(expr)
+
+
+def stored(expr: Expr, dtype: str) -> Expr:
+    """What is written where a store rounds to `dtype` itself."""
+    return expr.args[0] if isinstance(expr, Op) and expr.text == f"ka_round_{dtype}({{0}})" else expr
 
 
 def below(roots: Iterable[Expr], stop: Iterable[int] = ()) -> list[Expr]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.records.graph import Node
+from kernel_assistant_training.teacher.expressions import SUM
 from kernel_assistant_training.teacher.moves import Rule, argument, name_of
 from kernel_assistant_training.teacher.pull import At, Puller
-from kernel_assistant_training.teacher.terms import SUM, ZERO, Apply, Name, Place, Term, wrapped
+from kernel_assistant_training.teacher.terms import ZERO, Apply, Name, Place, Term, wrapped
 
 
 def _embedding(puller: Puller, node: Node, at: At) -> Term:

@@ -11,6 +11,7 @@ from kernel_assistant.generator.expr import COMPUTE
 from kernel_assistant.generator.sizes import Size
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant_training.teacher.answer import Answer, Pieces, joined, kernel
+from kernel_assistant_training.teacher.expressions import ATOM
 from kernel_assistant_training.teacher.frame import (
     HALVES,
     Loops,
@@ -27,7 +28,7 @@ from kernel_assistant_training.teacher.named import Named
 from kernel_assistant_training.teacher.pull import Puller
 from kernel_assistant_training.teacher.rules import RULES
 from kernel_assistant_training.teacher.sizes import NoForm
-from kernel_assistant_training.teacher.terms import ATOM, Apply, Load, Place, Term, Writer, digits, flat, loads
+from kernel_assistant_training.teacher.terms import Apply, Load, Place, Term, Writer, digits, flat, loads
 
 #: Rows below this are no work for the threads of a warp; up to the second they are.
 SHORT, WARP = 64, 1024

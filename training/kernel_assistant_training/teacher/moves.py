@@ -9,22 +9,9 @@ from kernel_assistant.generator.expr import COMPUTE, Const
 from kernel_assistant.generator.render import literal
 from kernel_assistant.generator.sizes import Size, divide, mul, parse_size, size_value
 from kernel_assistant.records.graph import Node, Operand
+from kernel_assistant_training.teacher.expressions import ATOM, CHOICE, PRODUCT, SUM
 from kernel_assistant_training.teacher.pull import At, Puller
-from kernel_assistant_training.teacher.terms import (
-    ATOM,
-    CHOICE,
-    PRODUCT,
-    SUM,
-    ZERO,
-    Apply,
-    Name,
-    Place,
-    Term,
-    digits,
-    flat,
-    offset,
-    wrapped,
-)
+from kernel_assistant_training.teacher.terms import ZERO, Apply, Name, Place, Term, digits, flat, offset, wrapped
 
 Rule = Callable[[Puller, Node, At], Term]
 

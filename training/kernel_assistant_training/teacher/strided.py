@@ -154,22 +154,22 @@ def _is_long(named: Named, fold: Fold) -> bool:
 
 
 def _cut(named: Named, place: Around, fold: Fold, before: str, after: str, inputs: str) -> list[Answer]:
-    """Two launches: pieces of n, then what they gave."""
+    """Two launches: pieces of n, then what they gave. Buffers between several kernels of a task are called w0, w1, …"""
     count, inner = fold.count, named.product(fold.inner)
     outer_text, inner_text = named.product(fold.outer, ""), named.product(fold.inner, "")
     above = "" if outer_text == "1" else f"{outer_text}*"
     hole = place.hole.text
-    first = f"ka::fold_chunks<X, Y, V, {fold.join}>({count}, {inner}, P, {before}, a.w0, {inputs});"
+    first = f"ka::fold_chunks<X, Y, V, {fold.join}>({count}, {inner}, P, {before}, a.u0, {inputs});"
     keep = f"[](float {hole}) {{ return {hole}; }}"
-    second = f"ka::fold_columns<X, Y, V, {fold.join}>(P, {inner}, {keep}, {after}, a.out0, a.w0);"
+    second = f"ka::fold_columns<X, Y, V, {fold.join}>(P, {inner}, {keep}, {after}, a.out0, a.u0);"
     grid, include = f"cdiv({inner_text},X*V) block=X*Y", "ka/columns.cuh"
     found = []
     for parts in (64, 128, 32):
-        one = pieces(named, "", [], f"grid={above}P*{grid}", include, [first], ("w0",))
-        two = pieces(named, "", [], f"grid={above}{grid}", include, [second], ("w0", "out0"))
+        one = pieces(named, "", [], f"grid={above}P*{grid}", include, [first], ("u0",))
+        two = pieces(named, "", [], f"grid={above}{grid}", include, [second], ("u0", "out0"))
         made = Pieces(
             ("X=32", "Y=8", "V=4", f"P={parts}"),
-            (f"w0 f32[{above}P, {inner_text}]",),
+            (f"u0 f32[{above}P, {inner_text}]",),
             (*one.launches, *(launch.replace("k0(", "k1(", 1) for launch in two.launches)),
             one.includes,
             one.code + "\n" + two.code.replace(" k0(", " k1(").replace("k0_args", "k1_args"),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
-#: How tightly a text holds together: an operand of `*` must be of level 2 on the left, 3 on the right.
-CHOICE, SUM, PRODUCT, ATOM = 0, 1, 2, 3
+from kernel_assistant_training.teacher.expressions import ATOM, CHOICE, PRODUCT, SUM, template_shape
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A position along a dimension as C text; `uses` are the loop variables in it."""
+    """A position along a dimension as C text: how tightly it binds, and the loop variables in it."""
 
     text: str
     level: int = ATOM
@@ -55,20 +52,6 @@ class Name:
 
 
 Term = Load | Apply | Name
-_CALL = re.compile(r"[a-z_]\w*\((?:\{\d\}(?:, )?|[\w.]+(?:, )?)*\)$")
-_INNER = re.compile(r"\([^()]*\)")
-
-
-@lru_cache(maxsize=1024)
-def level_of(text: str) -> int:
-    """How tightly the operators of a text hold it together."""
-    while (rest := _INNER.sub("", text)) != text:
-        text = rest
-    if " ? " in text:
-        return CHOICE
-    if " + " in text or " - " in text:
-        return SUM
-    return PRODUCT if text[:1] in "-!~" or re.search(r" [*/%] ", text) else ATOM
 
 
 def wrapped(text: str, level: int, least: int) -> str:
@@ -161,17 +144,11 @@ class Writer:
 
     def _apply(self, term: Apply, guarded: bool) -> tuple[str, int]:
         args = [self.text(arg, guarded or (term.guarded and number > 0)) for number, arg in enumerate(term.args)]
-        if _CALL.match(term.text):
-            return term.text.format(*(text for text, _ in args)), ATOM
-        if term.guarded:
-            return term.text.format(*(wrapped(text, level, CHOICE) for text, level in args)), CHOICE
-        own = level_of(term.text)
-        texts = []
-        for number, (text, level) in enumerate(args):
-            left = number == 0 and own < ATOM and term.text.startswith("{0} ") and term.text.count("{0}") == 1
-            right = PRODUCT if own == SUM and number == 1 and term.text in ("{0} + {1}", "{0} - {1}") else ATOM
-            texts.append(wrapped(text, level, own if left else right))
-        return term.text.format(*texts), own
+        template, level, slots = template_shape(term.text)
+        needs = dict.fromkeys(range(len(args)), CHOICE)
+        for place, need in () if term.guarded else slots:
+            needs[place] = max(needs[place], need)
+        return template.format(*(wrapped(text, own, needs[at]) for at, (text, own) in enumerate(args))), level
 
 
 def loads(term: Term) -> list[Load]:
