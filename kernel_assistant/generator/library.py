@@ -107,11 +107,13 @@ class _ConvolutionCall(_Call):
         self.found: Convolution = read_convolution(node, values)
 
     def add(self, view: View) -> bool:
-        """Whether the library can add a tensor, which it then does. Behind a transposed convolution it would be a pass
-        of its own, which our kernels do as well."""
+        """Whether the library can add a tensor, which it then does. Behind a transposed or a depthwise convolution it
+        would be a pass of its own, which our kernels do as well."""
         out = self.found.out
+        depthwise = self.found.settings["groups"] != "1" and self.found.w.sizes[1] == 1
         if (
             self.found.transposed
+            or depthwise
             or self.bias is not None
             or view.dtype != out.dtype
             or not is_channel_bias(view, len(out.sizes))

@@ -103,7 +103,7 @@ def convolutions() -> dict[str, Case]:
         "conv2d with bias": (nn.Conv2d(8, 16, (3, 5), stride=(2, 1), padding=(0, 2)), 1, (picture,)),
         "conv2d, bias, relu": (nn.Sequential(nn.Conv2d(8, 16, 3, padding="same"), nn.ReLU()), 1, (picture,)),
         "conv2d, groups": (nn.Conv2d(8, 16, 3, groups=4), 1, (picture,)),
-        "conv2d, depthwise": (nn.Conv2d(8, 8, 3, groups=8, padding=1), 1, (picture,)),
+        "conv2d, depthwise": (nn.Conv2d(8, 8, 3, groups=8, padding=1, bias=False), 1, (picture,)),
         "conv2d, dilated": (nn.Conv2d(8, 16, 3, dilation=(2, 3), padding=2), 1, (picture,)),
         "conv2d, bias after": (_BiasAfter(), 1, (_spread(3, 3, 12, 12),)),
         "conv2d, channels last": _channels_last(nn.Conv2d(8, 16, 3), picture),

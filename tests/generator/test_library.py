@@ -93,12 +93,17 @@ def test_an_activation_ends_a_group() -> None:
 
 
 def test_a_bias_goes_where_it_costs_nothing() -> None:
-    """To cuDNN before ReLU, to the kernel that computes GELU, and to a kernel behind a transposed convolution."""
+    """To cuDNN before ReLU, to the kernel that computes GELU or permutes, and to a kernel behind a transposed or a
+    depthwise convolution."""
     x = torch.randn(2, 4, 9, 9)
     (with_relu,) = _libraries(nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()), x)
     (with_gelu,) = _libraries(nn.Sequential(nn.Conv2d(4, 8, 3), nn.GELU()), x)
     (transposed,) = _libraries(nn.ConvTranspose2d(4, 8, 3), x)
-    assert [_epilogue(one) for one in (with_relu, with_gelu, transposed)] == ["bias_relu", "none", "none"]
+    (depthwise,) = _libraries(nn.Sequential(nn.Conv2d(4, 4, 3, groups=4), nn.ReLU()), x)
+    convolved = Function(lambda x, w, b: F.softmax(F.conv2d(x, w, b).permute(0, 2, 3, 1), -1))
+    (permuted,) = _libraries(convolved, x, torch.randn(2, 4, 3, 3), torch.randn(2))
+    found = [_epilogue(one) for one in (with_relu, with_gelu, permuted, transposed, depthwise)]
+    assert found == ["bias_relu", "none", "none", "none", "none"]
 
 
 def test_layer_norm_stays_in_our_kernels() -> None:
