@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernel_assistant.generator.expr import Expr, Load, Op, Reduce, children
 from kernel_assistant.generator.lower import Output
 from kernel_assistant.generator.nest import Access, Nest
-from kernel_assistant_training.teacher.expressions import below
+from kernel_assistant_training.teacher.expressions import below, stored
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ def sweeps(nest: Nest, level: dict[int, int]) -> list[Sweep]:
     along = set(nest.reduced)
     for access, output in nest.stores:
         if along & set(access.index):
-            found.append(Sweep(level[id(output.expr)], output.expr, store=(access, output)))
+            found.append(Sweep(level[id(output.expr)], stored(output.expr, access.dtype), store=(access, output)))
     return found
 
 

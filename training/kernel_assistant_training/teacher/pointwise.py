@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from kernel_assistant.generator.expr import Load
-from kernel_assistant.generator.lower import Output
+from kernel_assistant.generator.expr import Expr, Load
 from kernel_assistant.generator.nest import Access
 from kernel_assistant.records.graph import DTYPE_BYTES
 from kernel_assistant_training.teacher.answer import Answer, Pieces, kernel
-from kernel_assistant_training.teacher.expressions import Writer, below
+from kernel_assistant_training.teacher.expressions import Writer, below, stored
 from kernel_assistant_training.teacher.lowering import FLOATS, Lowered
 from kernel_assistant_training.teacher.places import operand, plain, row_offset, row_pointer
 from kernel_assistant_training.teacher.sizes import NoForm
@@ -54,14 +53,14 @@ def _schedules(lowered: Lowered, random: Random) -> list[tuple[int, int]]:
     return [(256, vec), *others]
 
 
-def _results(lowered: Lowered) -> list[tuple[str, Output]]:
-    return [(access.buffer, output) for access, output in lowered.nest.stores]
+def _results(lowered: Lowered) -> list[tuple[Access, Expr]]:
+    return [(access, stored(output.expr, access.dtype)) for access, output in lowered.nest.stores]
 
 
-def _used(lowered: Lowered, output: Output, names: dict[int, str]) -> list[tuple[Access, Load]]:
+def _used(lowered: Lowered, result: Expr) -> list[tuple[Access, Load]]:
     """Accesses that a result reads, in the order in which it does."""
     found: dict[int, tuple[Access, Load]] = {}
-    for expr in below([output.expr], names):
+    for expr in below([result]):
         if isinstance(expr, Load):
             access = plain(lowered.nest.loads[id(expr)])
             found.setdefault(id(access), (access, expr))
@@ -77,10 +76,10 @@ def _cuda(lowered: Lowered, ctype: str) -> Pieces:
     nest, sizes, writer = lowered.nest, lowered.sizes, Writer(lowered)
     axes, names = [*nest.outer, *nest.inner], _names(lowered)
     body = []
-    for buffer, output in _results(lowered):
-        used = _used(lowered, output, {})
-        function = writer.lambda_(output.expr, names, [(load.ctype, access.name) for access, load in used], False)
-        operands = ", ".join([f"a.{buffer}", *(operand(access, axes, sizes) for access, _ in used)])
+    for store, expr in _results(lowered):
+        used = _used(lowered, expr)
+        function = writer.lambda_(expr, names, [(load.ctype, access.name) for access, load in used], False)
+        operands = ", ".join([f"a.{store.buffer}", *(operand(access, axes, sizes) for access, _ in used)])
         body.append(f"ka::pointwise<V{', 0, int64_t' if ctype else ''}>(a.n, {function}, {operands});")
     n = sizes.launch(nest.size(axes))
     fields = [*lowered.buffers(), f"n={n}", *sizes.free]
@@ -101,16 +100,16 @@ def _cpu_flat(lowered: Lowered) -> Pieces:
     several = len(results) > 1
     singles: dict[str, None] = {}
     body = []
-    for buffer, output in results:
-        pointers, parameters = [f"a->{buffer}"], []
-        used = _used(lowered, output, {})
+    for store, expr in results:
+        pointers, parameters = [f"a->{store.buffer}"], []
+        used = _used(lowered, expr)
         for access, load in used:
             if access.linear(axes) == 0:
                 singles[f"const {load.ctype} {access.name} = ka_get(a->{access.buffer}[0]);"] = None
             else:
                 pointers.append(f"a->{access.buffer}")
                 parameters.append((load.ctype, access.name))
-        function = writer.lambda_(output.expr, names, parameters, len(parameters) < len(used))
+        function = writer.lambda_(expr, names, parameters, len(parameters) < len(used))
         pointers = [f"{pointer} + i" for pointer in pointers] if several else pointers
         call = "ka::map_row(n, " if several else "ka::pointwise(a->n, "
         body.append(f"{call}{function}, {', '.join(pointers)});")
@@ -128,9 +127,9 @@ def _cpu_rows(lowered: Lowered) -> Pieces:
     alias = sizes.alias(nest.size(nest.inner), "n")
     columns = sizes.code(nest.size(nest.inner))
     body: dict[str, None] = {}
-    for _, output in _results(lowered):
+    for store, expr in _results(lowered):
         pointers, parameters = [], []
-        for access, load in _used(lowered, output, {}):
+        for access, load in _used(lowered, expr):
             step = access.linear(nest.inner)
             if step == 0:
                 at = row_offset(access, nest.outer, sizes)
@@ -142,9 +141,8 @@ def _cpu_rows(lowered: Lowered) -> Pieces:
                 raise NoForm("an operand with gaps")
         if not pointers:
             raise NoForm("a row of equal values")
-        captures = len(parameters) < len(_used(lowered, output, {}))
-        function = writer.lambda_(output.expr, names, parameters, captures)
-        store = next(access for access, one in nest.stores if one is output)
+        captures = len(parameters) < len(_used(lowered, expr))
+        function = writer.lambda_(expr, names, parameters, captures)
         to = row_pointer(store, nest.outer, sizes, "a->")
         body[f"ka::map_row({columns}, {function}, {', '.join([to, *pointers])});"] = None
     lines = [f"  {_indented(line)}" for line in body]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_assistant.generator.expr import Const, Expr, Load, Op, Reduce, children
 from kernel_assistant.generator.nest import Access, Nest
 from kernel_assistant.generator.sizes import product
-from kernel_assistant_training.teacher.expressions import Writer, below
+from kernel_assistant_training.teacher.expressions import Writer, below, stored
 from kernel_assistant_training.teacher.flow import Sweep, gate, is_row, levels, reaches, sweeps
 from kernel_assistant_training.teacher.lowering import FLOATS, Lowered
 from kernel_assistant_training.teacher.places import merged, plain, row_offset
@@ -411,11 +411,12 @@ class RowText:
         self._lines.append(f"ka::map_row{kind}({', '.join([self._columns, function, to, *operands])});")
 
     def _store_scalars(self) -> None:
-        stored = {id(sweep.store[0]) for sweep in self._sweeps if sweep.store is not None}
+        along = {id(sweep.store[0]) for sweep in self._sweeps if sweep.store is not None}
         for access, output in self._nest.stores:
-            if id(access) in stored:
+            if id(access) in along:
                 continue
-            name = self._writer.constant(output.expr) if isinstance(output.expr, Const) else self._scalar(output.expr)
+            value = stored(output.expr, access.dtype)
+            name = self._writer.constant(value) if isinstance(value, Const) else self._scalar(value)
             at = self._offset(access) or "0"
             first = _FIRST[self.threads] if self._cuda else ""
             self._lines.append(f"{first}ka_put({self._arguments}{access.buffer}[{at}], {name});")
