@@ -64,3 +64,9 @@ def test_processes_that_make_conversations_do_not_load_torch():
     loaded += "kernel_assistant_training.synth, kernel_assistant_training.teacher; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_command_says_what_there_is():
+    command = [sys.executable, "-m", "kernel_assistant_training", "play"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "tokenizer|pretrain|sft|export" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +33,9 @@ REPAIR = [
 
 @pytest.fixture
 def file(tmp_path):
-    path = tmp_path / "episodes.jsonl"
-    path.write_text("".join(json.dumps({"messages": REPAIR, "outcome": "correct"}) + "\n" for _ in range(8)))
+    path = tmp_path / "episodes.jsonl.gz"
+    lines = "".join(json.dumps({"messages": REPAIR, "outcome": "correct"}) + "\n" for _ in range(8))
+    path.write_bytes(gzip.compress(lines.encode()))
     return path
 
 
@@ -54,7 +56,7 @@ def test_labels_leave_out_prompts_observations_and_faulty_turns(file, source):
         labels = sft.labels(tokens)
         assert len(labels) == len(tokens.ids)
         texts.add(tokenizer.decode([one for one in labels if one != sft.IGNORED], skip_special_tokens=False))
-    (repaired,) = (text for text in texts if "launch" not in text)
+    (repaired,) = (text for text in texts if "C0" not in text)
     assert repaired == "```cpp\nright\n```\n<|im_end|>"
 
 
@@ -64,28 +66,31 @@ def test_what_is_no_episode_is_named(tmp_path):
         list(sft.episodes([tmp_path / "odd.jsonl"]))
 
 
-def test_trl_learns_the_repair_and_not_the_fault(file, source, tmp_path):
-    pytest.importorskip("trl", reason="TRL is not installed: pip install 'kernel-assistant[train]'")
+@pytest.mark.parametrize("trainer", sft.TRAINERS)
+def test_the_repair_is_learned_and_not_the_fault(file, source, tmp_path, trainer):
+    for package in sft.TRAINERS[trainer][0]:
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install 'kernel-assistant[train]'")
     torch.manual_seed(0)
     shape = replace(SMALL, vocabulary=vocabulary_size(load()), width=64, inner=128, layers=2, heads=1)
     save_folder(Llama(shape), tmp_path / "base")
     options = argparse.Namespace(
+        trainer=trainer,
         base=tmp_path / "base",
         episodes=[file],
         out=tmp_path / "out",
         pairs_share=0.2,
         epochs=1.0,
-        steps=60,
+        steps=120,
         batch=4,
         accumulate=1,
-        rate=1e-2,
+        rate=5e-3,
         seed=0,
     )
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     figures = sft.train(options, (source,))
     torch.set_num_threads(threads)
-    assert figures["loss"] < 3
+    assert figures["episodes"] == 8
     before, after = load_folder(tmp_path / "base"), load_folder(tmp_path / "out")
     assert not torch.equal(before.model.norm.weight, after.model.norm.weight)
     prompt = [

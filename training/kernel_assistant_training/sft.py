@@ -2,12 +2,14 @@
 
 TRL's `SFTTrainer` on real episodes, with a share of un-run pairs so that first answers do not get worse. The trainer
 is given tokens and labels: its own `assistant_only_loss` takes every turn of the assistant or none, and turns with an
-injected fault (`"loss": false`) must not be learned.
+injected fault (`"loss": false`) must not be learned. `--trainer transformers` does the same by the class below TRL's,
+for machines without datasets, pyarrow and pandas.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib.util
 import json
 import sys
@@ -26,7 +28,6 @@ from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 from kernel_assistant_training.tokenizer import CONTEXT, load
 
-NEEDED = ("trl", "datasets", "accelerate", "transformers", "pyarrow")
 #: A label that has no loss.
 IGNORED = -100
 
@@ -34,7 +35,8 @@ IGNORED = -100
 def episodes(files: list[Path]) -> Iterator[tuple[list[Message], list[bool]]]:
     """Messages, and which of them are learned. Raises UsageError, naming the line."""
     for file in files:
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        for number, line in enumerate(data.splitlines(), 1):
             try:
                 documents = json.loads(line)["messages"]
                 yield [_message(one) for one in documents], [bool(one.get("loss", True)) for one in documents]
@@ -84,56 +86,82 @@ def labels(tokens: Tokens) -> list[int]:
 
 def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str, Any]:
     """Writes the folder. Raises MissingError where a package is not installed, UsageError."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    needed, make = TRAINERS[options.trainer]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingError(f"not installed: {', '.join(missing)}", "pip install 'kernel-assistant[train]'")
-    from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import SFTConfig, SFTTrainer
 
     found, figures = examples(options.episodes, sources, options.pairs_share, options.seed)
     sys.stdout.write(json.dumps(figures) + "\n")
-    data = Dataset.from_list([{"input_ids": one.ids, "labels": labels(one)} for one in found])
-    on_gpu = torch.cuda.is_available()
-    trainer = SFTTrainer(
-        model=AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32),
-        processing_class=AutoTokenizer.from_pretrained(options.base),
-        train_dataset=data,
-        args=SFTConfig(
-            output_dir=str(options.out),
-            max_length=CONTEXT,
-            num_train_epochs=options.epochs,
-            max_steps=options.steps,
-            per_device_train_batch_size=options.batch,
-            gradient_accumulation_steps=options.accumulate,
-            learning_rate=options.rate,
-            lr_scheduler_type="linear",
-            warmup_steps=20,
-            weight_decay=0.1,
-            adam_beta2=0.95,
-            max_grad_norm=1.0,
-            bf16=on_gpu,
-            logging_steps=10,
-            save_strategy="no",
-            report_to="none",
-            seed=options.seed,
-            gradient_checkpointing=False,
-            train_sampling_strategy="group_by_length",
-        ),
-    )
+    rows = [{"input_ids": one.ids, "labels": labels(one)} for one in found]
+    model = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32)
+    trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options))
     result = trainer.train()
     weights = {name: weight for name, weight in trainer.model.state_dict().items() if name != "lm_head.weight"}
-    model = load_folder(options.base)
-    model.load_state_dict(weights)
-    save_folder(model, options.out)
+    trained = load_folder(options.base)
+    trained.load_state_dict(weights)
+    save_folder(trained, options.out)
     return {**figures, "loss": result.training_loss, "seconds": result.metrics["train_runtime"]}
+
+
+def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "output_dir": str(options.out),
+        "num_train_epochs": options.epochs,
+        "max_steps": options.steps,
+        "per_device_train_batch_size": options.batch,
+        "gradient_accumulation_steps": options.accumulate,
+        "learning_rate": options.rate,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": 20,
+        "weight_decay": 0.1,
+        "adam_beta2": 0.95,
+        "max_grad_norm": 1.0,
+        "bf16": torch.cuda.is_available(),
+        "gradient_checkpointing": False,
+        "train_sampling_strategy": "group_by_length",
+        "logging_steps": 10,
+        "save_strategy": "no",
+        "report_to": "none",
+        "seed": options.seed,
+    }
+
+
+def _trl(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    return SFTTrainer(
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_list(rows),
+        args=SFTConfig(**arguments, max_length=CONTEXT),
+    )
+
+
+def _transformers(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
+    """What TRL's trainer is a subclass of, and all that is left of it with tokens and labels given."""
+    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+
+    return Trainer(
+        model=model,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
+        train_dataset=rows,
+        args=TrainingArguments(**arguments),
+    )
+
+
+#: What each needs, and how it is made.
+TRAINERS = {"trl": (("trl", "datasets", "accelerate"), _trl), "transformers": (("accelerate",), _transformers)}
 
 
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="kernel_assistant_training sft", description=__doc__)
     parser.add_argument("--base", type=Path, required=True, help="the folder that pretrain wrote")
-    parser.add_argument("--episodes", type=Path, nargs="+", required=True, help="JSON lines with messages")
+    parser.add_argument("--episodes", type=Path, nargs="+", required=True, help="JSON lines with messages, .gz too")
     parser.add_argument("--out", type=Path, required=True, help="folder for the model")
+    parser.add_argument("--trainer", choices=TRAINERS, default="trl", help="transformers needs accelerate alone")
     parser.add_argument("--pairs-share", type=float, default=0.2, help="of the examples")
     parser.add_argument("--epochs", type=float, default=2.0)
     parser.add_argument("--steps", type=int, default=-1, help="at most, where it is given")
