@@ -31,7 +31,8 @@ from kernel_assistant_training.episodes.lesson import fence
 from kernel_assistant_training.episodes.lines import read_lines
 
 TEACHER = "teacher"
-MOST_TOKENS = 768
+#: As much as a conversation of the compact profile allows a reply.
+MOST_TOKENS = 1024
 GENERATE = Path(__file__).with_name("held_out_generate.py")
 #: Conversations at once with an endpoint.
 AT_ONCE = 16
