@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.expand import expand, in_steps
 from kernel_assistant.generator.lower import IGNORED
 from kernel_assistant.generator.pointwise import BINARY, COMPARE, PARAMETRIC, SPECIAL, UNARY
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import Operand, Value, references
 from kernel_assistant_training.teacher.answer import Answer, joined, renamed, taken_apart
-from kernel_assistant_training.teacher.lowering import with_constants
+from kernel_assistant_training.teacher.steps import in_two_steps
 
 Writing = Callable[[Canonical, str, Random], list[Answer]]
 #: Longer intervals that are tried behind one that no family can write.
@@ -37,7 +36,7 @@ class _Part:
 def in_parts(task: Canonical, target: str, random: Random, write: Writing) -> list[Answer]:
     """[] where a node can be written by no family even alone, or too many kernels would be needed."""
     try:
-        graph = in_steps(expand(with_constants(task.graph, task.constants)), -1)
+        graph = in_two_steps(task)
     except (Unsupported, ValueError):
         return []
     nodes = [node for node in graph.nodes if node.op.partition(".")[0] not in IGNORED]
