@@ -42,7 +42,10 @@ def tasks(target: str, count: int, seed: int) -> list[HeldOut]:
         task = canonical(graph)
         if split(task) != "held_out" or task.key() in found:
             continue
-        written = answers(task, target, random, _ANSWERS)
+        try:
+            written = answers(task, target, random, _ANSWERS)
+        except Exception:  # noqa: BLE001 - one task that the teacher trips over is left out, as it is of the pairs
+            continue
         if written:
             found[task.key()] = HeldOut(
                 target=target,

@@ -51,6 +51,7 @@ class Counts:
     fresh_rows: int = 0
     fresh_tokens: int = 0
     repeated_rows: int = 0
+    ended_processes: int = 0
 
 
 class Stream:
@@ -66,7 +67,6 @@ class Stream:
         self._counts = Counts()
         self._changed = threading.Condition()
         self._random = np.random.default_rng(options.seed)
-        self._ended = ""
         self._closing = False
         context = get_context("spawn")  # a process that has CUDA cannot be forked
         ends = [context.Pipe(duplex=False) for _ in range(options.processes)]
@@ -102,6 +102,10 @@ class Stream:
         return self._counts
 
     @property
+    def _all_ended(self) -> bool:
+        return self._counts.ended_processes == self._options.processes
+
+    @property
     def waiting(self) -> int:
         """Rows that were not given out yet."""
         return self._written - self._given
@@ -109,13 +113,13 @@ class Stream:
     def take(self, count: int) -> Rows:
         """`count` rows, fresh ones first, in no order. Waits only until there are `count` in all.
 
-        Raises InternalError where a process has ended.
+        Raises InternalError where all processes have ended: one that does is counted, its message is on stderr.
         """
         with self._changed:
-            while self._written < count and not self._ended:
+            while self._written < count and not self._all_ended:
                 self._changed.wait()
-            if self._ended:
-                raise InternalError(f"a process that makes conversations has ended: {self._ended}", "see its message")
+            if self._all_ended:
+                raise InternalError("all processes that make conversations have ended", "see their messages")
             fresh = min(count, self.waiting)
             kept = min(self._written, self._options.keep)
             places = np.concatenate(
@@ -148,7 +152,7 @@ class Stream:
                 except (EOFError, OSError):
                     open_pipes.remove(pipe)
                     with self._changed:
-                        self._ended = "" if self._closing else f"number {self._readers.index(pipe)}"
+                        self._counts.ended_processes += 1
                         self._changed.notify_all()
                     continue
                 self._keep(block)
