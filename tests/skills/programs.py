@@ -16,7 +16,7 @@ def programs() -> dict[str, Program]:
         *(rows.long_softmax("f32"), rows.long_softmax("bf16"), rows.long_softmax("f16", log=True)),
         *(rows.channels(), rows.spread(), rows.reduced(), rows.column_sums(), tiles.products_before(), tiles.chunked()),
         *(tiles.pool_1d(), tiles.pool_2d(), tiles.pool_3d(), tiles.pool_beside()),
-        *(tiles.running_back(), tiles.down(), tiles.turned_onto()),
+        *(tiles.running_back(), tiles.down(), tiles.tall(), tiles.turned_onto()),
         *(make(dtype) for dtype in CTYPE for make in (tiles.below, tiles.placed)),
         *(
             tiles.product("f32", precision, a, b)

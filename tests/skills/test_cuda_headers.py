@@ -23,7 +23,7 @@ PROGRAMS = programs()
 #: Of each kind one, so that three architectures take seconds.
 FEW = (
     *("gate_f32", "layer_norm_f32", "softmax_bf16", "spread", "reduced", "chunk_scan", "turned_f16", "pool_3d"),
-    *("running_back", "down_columns", "placed_bf16", "pool_beside"),
+    *("running_back", "down_columns", "tall", "placed_bf16", "pool_beside"),
 )
 PRODUCTS = ("product_f32_fast_cr", "product_f32_accurate_rc", "product_bf16_fast_rc")
 EMPTY = OpGraph(dims={}, inputs=(), nodes=(), outputs=())

@@ -144,6 +144,25 @@ def below(dtype: str) -> Program:
     )
 
 
+def tall() -> Program:
+    body = """  ka::scan_tall<16, 8, 2, ka::add, true, true>(a.n, a.c, [](float x, float y) { return x * y; },
+                                               [](float s) { return s + 1.0f; }, a.out0, a.x0, a.x1);"""
+    return Program(
+        header="columns",
+        source=kernel("tall", body, 128),
+        plan=plan(
+            {"x0": "B N C", "x1": "B N C"},
+            "B N C",
+            [launch("tall", "x0 x1 out0 n=N c=C", "B * cdiv(C, 32)", 128)],
+            dims="B N C",
+        ),
+        exact=lambda x, y: torch.cumsum((x * y).flip(1), 1).flip(1) - x * y + 1,
+        sizes=({"B": 3, "N": 77, "C": 131}, {"B": 1, "N": 1, "C": 5}, {"B": 2, "N": 64, "C": 128}),
+        large={"B": 8, "N": 4096, "C": 1024},
+        bound=BOUND["f32"],
+    )
+
+
 def placed(dtype: str) -> Program:
     """A roll, a padding and a gathered row in one."""
     name, vector = f"placed_{dtype}", 1 if dtype == "f32" else 2

@@ -62,6 +62,18 @@ def around(named: Named, value: str, node: str, result: Callable[[Name], Term] =
     return Around(named, source_shape, source, before, shape, loops, hole, after, loads(before), loads(after))
 
 
+def in_two(first: Pieces, second: Pieces, sets: str, scratch: str) -> Pieces:
+    """Two kernels, k0 and k1, of which the second reads what the first left in `scratch`."""
+    (launch,) = second.launches
+    return Pieces(
+        tuple(sets.split()),
+        (scratch,),
+        (*first.launches, launch.replace("k0(", "k1(", 1)),
+        first.includes,
+        first.code + "\n" + second.code.replace(" k0(", " k1(").replace("k0_args", "k1_args"),
+    )
+
+
 def pieces(
     named: Named,
     sets: str,
@@ -70,8 +82,9 @@ def pieces(
     include: str,
     body: list[str],
     results: tuple[str, ...] = ("out0",),
+    threads: str = "T",
 ) -> Pieces:
-    """One kernel, k0; `sizes` are fields such as `rows=B*D0`."""
+    """One kernel, k0, of `threads` a block; `sizes` are fields such as `rows=B*D0`."""
     arguments = launched(named, "\n".join(body), [*results, *sizes])
     launch = f"k0({', '.join(arguments)}){' ' + geometry if geometry else ''}"
-    return Pieces(tuple(sets.split()), (), (launch,), (include,), kernel(named.target, "k0", body))
+    return Pieces(tuple(sets.split()), (), (launch,), (include,), kernel(named.target, "k0", body, threads))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import Node, OpGraph
 from kernel_assistant_training.teacher.answer import Answer
-from kernel_assistant_training.teacher.around import FLOATS, Around, around, pieces
+from kernel_assistant_training.teacher.around import FLOATS, Around, around, in_two, pieces
 from kernel_assistant_training.teacher.frame import HALVES, is_home, lambda_text, parameters
 from kernel_assistant_training.teacher.moves import numbers
 from kernel_assistant_training.teacher.named import Named
 from kernel_assistant_training.teacher.sizes import NoForm
 from kernel_assistant_training.teacher.terms import Load
 
+#: Columns from which a thread for each fills the device; rows from which several threads share a column.
+MANY_COLUMNS, TALL = 65536, 64
+#: Rows up to which a block for each leaves most of the device idle, where they are this long.
+FEW_ROWS, LONG = 128, 32768
 OPERATORS = {"cumsum": "ka::add", "cumprod": "ka::times"}
 
 
@@ -87,13 +92,35 @@ def _written(named: Named, place: Around, node: Node, dim: int, back: bool) -> l
     outer, inner = (named.product(part, "") for part in (place.shape[:dim], place.shape[dim + 1 :]))
     body = [f"ka::scan_columns<V, {operator}>({sizes});"]
     widest = 2 if _dtype(place) in HALVES else 1
-    found = []
+    found = _tall(named, place, dim, operator, f"{function}{behind}, {pointers}")
     for threads, vector in ((128, widest), (256, widest), (128, 2 * widest), (64, widest)):
         groups = f"cdiv({inner},V)"
         grid = f"grid=cdiv({groups if outer == '1' else f'{outer}*{groups}'},T) block=T"
         made = pieces(named, f"T={threads} V={vector}", [], grid, "ka/columns.cuh", body)
         found.append(Answer(made.source(), ("scan-columns",)))
-    return found
+    return sorted(found, key=lambda one: ("scan-tall" in one.families) != _is_tall(named, place, dim))
+
+
+def _is_tall(named: Named, place: Around, dim: int) -> bool:
+    """Whether there are fewer columns than threads, and work for more of them. At the base sizes."""
+    outer, inner = (math.prod(map(named.value, part)) for part in (place.shape[:dim], place.shape[dim + 1 :]))
+    return outer * inner < MANY_COLUMNS and named.value(place.shape[dim]) >= TALL
+
+
+def _tall(named: Named, place: Around, dim: int, operator: str, operands: str) -> list[Answer]:
+    """Several threads below each other."""
+    inner, outer_text, inner_text = (
+        named.product(place.shape[dim + 1 :]),
+        named.product(place.shape[:dim], ""),
+        named.product(place.shape[dim + 1 :], ""),
+    )
+    body = [f"ka::scan_tall<X, Y, V, {operator}>({named.size(place.shape[dim])}, {inner}, {operands});"]
+    tiles = f"cdiv({inner_text},X*V)"
+    grid = f"grid={tiles if outer_text == '1' else f'{outer_text}*{tiles}'} block=X*Y"
+    widest = 2 if _dtype(place) in HALVES else 1
+    sets = [f"X=32 Y={down} V={widest}" for down in (16, 32, 8)]
+    made = [pieces(named, one, [], grid, "ka/columns.cuh", body, threads="X * Y") for one in sets]
+    return [Answer(one.source(), ("scan-tall",)) for one in made]
 
 
 def _dtype(place: Around) -> str:
@@ -122,19 +149,38 @@ def _rows(named: Named, place: Around, dim: int, operator: str, names: dict[int,
         above = Load(load.buffer, load.dtype, load.ctype, load.at[:-1], load.sizes[:-1])
         index = _row(named, place, above, dim)
         pointers.append(named.prefix + load.buffer + ("" if index == "0" else f" + {index} * {width}"))
-    call = f"{width}, {function}{behind}, {', '.join(pointers)});"
+    operands = [width, function + behind, *pointers]
+    call = ", ".join(operands) + ");"
     rows = named.product(place.shape[:dim], "")
     if named.target == "cpu":
         inside = "\n".join([*lines, f"ka::scan_row<{operator}>({call}"]).split("\n")
         body = [f"ka::rows(a->rows, {width}, [=](int64_t r) {{", *(f"  {line}" for line in inside), "});"]
         return [Answer(pieces(named, "", [f"rows={rows}"], "", "ka/scan.h", body).source(), ("scan",))]
     body = ["const int64_t r = blockIdx.x;", *lines, f"ka::scan_row<T, V, N, {operator}>({call}"]
-    found = []
+    found = _chunks(named, place, dim, operator, operands) if not lines and not behind else []
     for threads, vector, items in _schedules(place, dim):
         sets = f"T={threads} V={vector} N={items}"
         made = pieces(named, sets, [], f"grid={rows} block=T", "ka/scan.cuh", body)
         found.append(Answer(made.source(), ("scan",)))
     return found
+
+
+def _chunks(named: Named, place: Around, dim: int, operator: str, operands: list[str]) -> list[Answer]:
+    """Few long rows: pieces of them first."""
+    rows, size = math.prod(map(named.value, place.shape[:dim])), place.shape[dim]
+    if rows > FEW_ROWS or named.value(size) < LONG or "," in operator:
+        return []
+    width, function, out, *pointers = operands
+    head = f"const int64_t r = blockIdx.x / P;\nka::{{}}, {operator}>({width}, blockIdx.x % P, P, "
+    inputs = ", ".join(pointers)
+    first = head.format("chunk_total<T, V") + f"{function}, {named.prefix}u0 + r * P, {inputs});"
+    second = head.format("scan_chunk<T, V, N") + f"{named.prefix}u0 + r * P, {function}, {out}, {inputs});"
+    vector, grid = 8 if _dtype(place) in HALVES else 4, f"grid={named.product(place.shape[:dim], '')}*P block=T"
+    one = pieces(named, "", [], grid, "ka/scan.cuh", [first], ("u0",))
+    two = pieces(named, "", [], grid, "ka/scan.cuh", [second], ("u0", "out0"))
+    scratch = f"u0 f64[{named.product(place.shape[:dim], '')}, P]"
+    made = [in_two(one, two, f"T=256 V={vector} N={16 // vector} P={parts}", scratch) for parts in (64, 128, 32)]
+    return [Answer(each.source(), ("scan-chunks",)) for each in made]
 
 
 def _row(named: Named, place: Around, load: Load, dim: int) -> str:

@@ -10,8 +10,8 @@ from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.sizes import Size
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import Node
-from kernel_assistant_training.teacher.answer import Answer, Pieces
-from kernel_assistant_training.teacher.around import FLOATS, Around, around, pieces
+from kernel_assistant_training.teacher.answer import Answer
+from kernel_assistant_training.teacher.around import FLOATS, Around, around, in_two, pieces
 from kernel_assistant_training.teacher.frame import is_home, lambda_text, parameters
 from kernel_assistant_training.teacher.moves import argument, name_of, numbers
 from kernel_assistant_training.teacher.named import Named
@@ -120,17 +120,13 @@ def _written(named: Named, place: Around, fold: Fold) -> list[Answer]:
     outer_text, inner_text = named.product(fold.outer, ""), named.product(fold.inner, "")
     tiles = f"cdiv({inner_text},X*V)"
     grid = f"grid={tiles if outer_text == '1' else f'{outer_text}*{tiles}'} block=X*Y"
-    whole = [
-        Answer(_bounded(pieces(named, f"X={x} Y={y} V={v}", [], grid, "ka/columns.cuh", body)).source(), ("columns",))
+    made = [
+        pieces(named, f"X={x} Y={y} V={v}", [], grid, "ka/columns.cuh", body, threads="X * Y")
         for x, y, v in _schedules(fold, vector)
     ]
+    whole = [Answer(one.source(), ("columns",)) for one in made]
     cut = _cut(named, place, fold, before, after, inputs)
     return [*cut, *whole] if _is_long(named, fold) else whole
-
-
-def _bounded(made: Pieces) -> Pieces:
-    code = made.code.replace("__launch_bounds__(T)", "__launch_bounds__(X * Y)")
-    return Pieces(made.sets, made.scratch, made.launches, made.includes, code)
 
 
 def _schedules(fold: Fold, vector: int) -> list[tuple[int, int, int]]:
@@ -165,14 +161,8 @@ def _cut(named: Named, place: Around, fold: Fold, before: str, after: str, input
     grid, include = f"cdiv({inner_text},X*V) block=X*Y", "ka/columns.cuh"
     found = []
     for parts in (64, 128, 32):
-        one = pieces(named, "", [], f"grid={above}P*{grid}", include, [first], ("u0",))
-        two = pieces(named, "", [], f"grid={above}{grid}", include, [second], ("u0", "out0"))
-        made = Pieces(
-            ("X=32", "Y=8", "V=4", f"P={parts}"),
-            (f"u0 f32[{above}P, {inner_text}]",),
-            (*one.launches, *(launch.replace("k0(", "k1(", 1) for launch in two.launches)),
-            one.includes,
-            one.code + "\n" + two.code.replace(" k0(", " k1(").replace("k0_args", "k1_args"),
-        )
-        found.append(Answer(_bounded(made).source(), ("columns-cut",)))
+        one = pieces(named, "", [], f"grid={above}P*{grid}", include, [first], ("u0",), "X * Y")
+        two = pieces(named, "", [], f"grid={above}{grid}", include, [second], ("u0", "out0"), "X * Y")
+        made = in_two(one, two, f"X=32 Y=8 V=4 P={parts}", f"u0 f32[{above}P, {inner_text}]")
+        found.append(Answer(made.source(), ("columns-cut",)))
     return found

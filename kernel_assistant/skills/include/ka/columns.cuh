@@ -7,6 +7,8 @@
 //
 // The first function is of the inputs, the second of each result. X·Y threads have X·V columns, each a share of n. The
 // running sums and products of scan_columns may be EXCLUSIVE or go BACK, as in scan.cuh.
+// Fewer columns than threads: `ka::scan_tall<32, 16, 1, ka::add>(n, inner, f, g, a.out0, a.x0)` has Y threads below each
+// other, each with a share of n that it reads twice; grid and block as for `fold_columns`.
 // Few columns: `ka::fold_chunks` first, f of each of `parts` pieces of n into a scratch buffer [outer, parts, inner]
 // (grid outer · parts · cdiv(inner, X·V)), then `ka::fold_columns` over `parts`.
 #pragma once
@@ -100,6 +102,60 @@ KA_FN void scan_columns(int64_t outer, int64_t n, int64_t inner, F f, G g, T* ou
       for (int k = 0; k < V; ++k) {
         const double next =
             OP::join(carry[k], (double)call(f, x[r], k, std::make_index_sequence<sizeof...(IN)>()));
+        y[k] = (float)g((float)(EXCLUSIVE ? carry[k] : next));
+        carry[k] = next;
+      }
+      store_piece<V>(out + corner + (BACK ? n - 1 - first - r : first + r) * inner, y, inner - c);
+    }
+  }
+}
+
+template <int X, int Y, int V, class OP, bool EXCLUSIVE = false, bool BACK = false, class F, class G, class T, class... IN>
+KA_FN void scan_tall(int64_t n, int64_t inner, F f, G g, T* out, const IN*... in) {
+  __shared__ double part[Y][X * V];
+  int64_t above;
+  const int64_t c = column_of<X, V>(inner, above), corner = above * n * inner + c;
+  const int tx = threadIdx.x % X, ty = threadIdx.x / X;
+  const int64_t length = (n + Y - 1) / Y, from = ty * length < n ? ty * length : n;
+  const int64_t to = from + length < n ? from + length : n;
+  const auto bring = [&](int64_t r, float (&x)[V]) {
+    float y[sizeof...(IN)][V];
+    int at = 0;
+    (load_piece<V>(y[at++], in + corner + (BACK ? n - 1 - r : r) * inner, inner - c), ...);
+#pragma unroll
+    for (int k = 0; k < V; ++k) x[k] = (float)call(f, y, k, std::make_index_sequence<sizeof...(IN)>());
+  };
+  double carry[V];
+#pragma unroll
+  for (int k = 0; k < V; ++k) carry[k] = neutral<OP, double>::value();
+#pragma unroll 4
+  for (int64_t r = from; r < to; ++r) {
+    float x[V];
+    bring(r, x);
+#pragma unroll
+    for (int k = 0; k < V; ++k) carry[k] = OP::join(carry[k], (double)x[k]);
+  }
+#pragma unroll
+  for (int k = 0; k < V; ++k) part[ty][k * X + tx] = carry[k];
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    carry[k] = neutral<OP, double>::value();
+    for (int other = 0; other < ty; ++other) carry[k] = OP::join(carry[k], part[other][k * X + tx]);
+  }
+  constexpr int ahead = 4;
+  for (int64_t first = from; first < to; first += ahead) {
+    float x[ahead][V];
+#pragma unroll
+    for (int r = 0; r < ahead; ++r)
+      if (first + r < to) bring(first + r, x[r]);
+#pragma unroll
+    for (int r = 0; r < ahead; ++r) {
+      if (first + r >= to) break;
+      float y[V];
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        const double next = OP::join(carry[k], (double)x[r][k]);
         y[k] = (float)g((float)(EXCLUSIVE ? carry[k] : next));
         carry[k] = next;
       }
