@@ -1,0 +1,153 @@
+"""What a row kernel has names for: operands of lambdas, numbers of the row, what is held."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.expr import Const, Expr, Load, Reduce, children
+from kernel_assistant.generator.nest import Access
+from kernel_assistant.generator.sizes import product
+from kernel_assistant_training.teacher.expressions import Writer, below
+from kernel_assistant_training.teacher.flow import levels, sweeps
+from kernel_assistant_training.teacher.lowering import Lowered
+from kernel_assistant_training.teacher.places import merged, plain, row_offset
+from kernel_assistant_training.teacher.sizes import NoForm
+
+
+class RowScope:
+    """Names and lines of one kernel of rows. `threads` have a row on CUDA: a block ("T"), a warp ("32") or each one its
+    own ("1"). `held` there: in their registers; on the CPU: in a buffer where that saves work."""
+
+    def __init__(self, lowered: Lowered, *, held: bool, threads: str = "T") -> None:
+        self._lowered, self._nest, self._sizes = lowered, lowered.nest, lowered.sizes
+        self._cuda, self.threads = lowered.target == "cuda", threads
+        self._writer = Writer(lowered)
+        self._sweeps = sweeps(self._nest, levels(self._nest))
+        self._may_hold = held and len(self._sweeps) > 1
+        self._arguments = "a." if self._cuda else "a->"
+        columns = self._nest.size(self._nest.reduced)
+        self._alias = self._sizes.alias(columns, "n")
+        self._columns = self._sizes.code(columns)
+        #: Names of everything that has one, outside of the lambdas, and the expression that is held.
+        self._names: dict[int, str] = {}
+        self._held: Expr | None = None
+        #: Members of structs, which get a name when they are asked for.
+        self._left: dict[int, str] = {}
+        self._scalars = 0
+        self._lines: list[str] = []
+        self._first: list[str] = []
+        self._offsets: dict[str, None] = {}
+        self.includes = dict.fromkeys(["ka/rows.cuh" if self._cuda else "ka/rows.h"])
+
+    def _pointer(self, access: Access) -> str:
+        offset = self._offset(plain(access))
+        base = f"{self._arguments}{access.buffer}"
+        return f"{base} + {offset}" if offset else base
+
+    def _offset(self, access: Access) -> str:
+        offset = row_offset(access, self._nest.outer, self._sizes)
+        self._offsets[offset] = None
+        return offset
+
+    def _operand(self, access: Access) -> str:
+        """A pointer to the row's first element, or to one element for each of its steps."""
+        pointer = self._pointer(access)
+        loops = merged(access, self._nest.reduced)
+        moving = [number for number, (_, step) in enumerate(loops) if step != 0]
+        if len(loops) == 1 and moving == [0]:
+            return pointer if loops[0][1] == 1 else f"ka::down({pointer}, {self._sizes.code(loops[0][1])})"
+        if moving != [0] or loops[0][1] != 1:
+            raise NoForm("an operand with gaps")
+        return f"ka::steps({pointer}, {self._sizes.code(product([size for size, _ in loops[1:]]))})"
+
+    def _function(self, expr: Expr) -> tuple[str, list[str]]:
+        """A lambda for the value along the row, and its operands; on CUDA what is held comes first, and is none."""
+        used: dict[int, tuple[Access, Load]] = {}
+        names = dict(self._names)
+        scalars, reads_held = False, False
+        for one in below([expr], [key for key, name in self._names.items() if name != "v"]):
+            if names.get(id(one)) == "v":
+                reads_held = True
+        for one in self._edge(expr):
+            if names.get(id(one)) == "v":
+                continue
+            if id(one) not in self._nest.varies:
+                names[id(one)] = self._scalar(one)
+                scalars = True
+            elif isinstance(one, Load):
+                access = plain(self._nest.loads[id(one)])
+                used.setdefault(id(access), (access, one))
+                names[id(one)] = access.name
+            else:
+                raise NoForm(f"{type(one).__name__} along a row")
+        names.update(self._names)
+        parameters = [(load.ctype, access.name) for access, load in used.values()]
+        operands = [self._operand(access) for access, _ in used.values()]
+        if self._held is not None and (self._cuda or reads_held):
+            parameters.insert(0, ("float", "v" if reads_held else ""))
+            operands = operands if self._cuda else ["v", *operands]
+        if not parameters:
+            raise NoForm("a row of equal values")
+        return self._writer.lambda_(expr, names, parameters, scalars), operands
+
+    def _edge(self, expr: Expr) -> list[Expr]:
+        """Where a lambda ends: what is held, loads along the row, and what is the same for the whole row."""
+        found: list[Expr] = []
+        stack, seen = [expr], set()
+        while stack:
+            one = stack.pop()
+            if id(one) in seen or isinstance(one, Const):
+                continue
+            seen.add(id(one))
+            if self._names.get(id(one)) == "v" or id(one) not in self._nest.varies or isinstance(one, Load | Reduce):
+                found.append(one)
+            else:
+                stack.extend(children(one)[::-1])
+        return found
+
+    def _scalar(self, expr: Expr) -> str:
+        """Its name, after the lines that compute it."""
+        if id(expr) not in self._names:
+            self._name_loads(expr)
+        if id(expr) not in self._names:
+            lines, names = self._shared(expr)
+            self._lines += lines
+            self._define(expr, expr.ctype, self._writer.text(expr, names))
+        return self._names[id(expr)]
+
+    def _shared(self, expr: Expr) -> tuple[list[str], dict[int, str]]:
+        lines, names = self._writer.named(expr, self._names)
+        if not lines:
+            return lines, names
+        # Names of lambdas are free in the scope of the row only once.
+        for one in below([expr], self._names):
+            if id(one) in names and id(one) not in self._names and one is not expr:
+                self._scalar(one)
+        return [], self._names
+
+    def _name_loads(self, expr: Expr) -> None:
+        """Lines for the loads below, and for what a sweep left in a struct."""
+        stack = [expr]
+        while stack:
+            one = stack.pop()
+            if id(one) in self._names:
+                continue
+            if id(one) in self._left:
+                self._define(one, one.ctype, self._left[id(one)])
+            elif isinstance(one, Load):
+                self._names[id(one)] = self._load(one)
+            elif isinstance(one, Reduce):
+                raise NoForm("a reduction behind what needs it")
+            else:
+                stack.extend(children(one)[::-1])
+
+    def _load(self, load: Load) -> str:
+        access = plain(self._nest.loads[id(load)])
+        if access.name not in self._names.values():
+            at = self._offset(access) or "0"
+            pointer = f"{self._arguments}{access.buffer}[{at}]"
+            self._lines.append(f"const {load.ctype} {access.name} = ka_get({pointer});")
+        return access.name
+
+    def _define(self, expr: Expr, ctype: str, text: str) -> None:
+        self._names[id(expr)] = f"s{self._scalars}"
+        self._lines.append(f"const {ctype} s{self._scalars} = {text};")
+        self._scalars += 1
