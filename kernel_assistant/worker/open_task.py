@@ -148,6 +148,15 @@ class OpenTask:
             self._float64 = None
         return tuple(upcast(output) for output in self.call(args, kwargs))
 
+    def exact(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
+        """As `call64`, but None where the module cannot run in float64 at this moment; what was known stays."""
+        if not self.reference_is_float64:
+            return None
+        try:
+            return self._call64(args, kwargs)
+        except (TaskError, RuntimeError, TypeError, ValueError, AttributeError):
+            return None
+
     def _call64(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:
         held = self.facts["parameter_bytes"] + sum(tensor.nbytes for tensor in self.flatten(args, kwargs))
         require_bytes(2 * held + 2 * checks.largest_value_bytes(self.traced.program), self.device, "a float64 run")

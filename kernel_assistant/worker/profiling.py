@@ -281,11 +281,18 @@ class Profiler:
                 result = compare(held[position], part, want, "kernelbench")
                 if result.passed or self._excused(result.error, position):
                     continue
+                # PyTorch's own rounding may be the larger one for these values: float64 tells, and takes its time.
+                exact = self.task.exact(args, kwargs)
+                if exact is not None:
+                    want = exact[position].reshape(-1)[start:end]
+                    result = compare(held[position], part, want, "kernelbench")
+                    if result.passed:
+                        continue
                 mismatch = describe(f"out{position}", held[position], want, result, "while timed")
                 raise Wrong("cheating", "other values while timed: " + message_of(mismatch), mismatch)
 
     def _excused(self, error: float, position: int) -> bool:
-        """Both sides may be off by PyTorch's own error on the declared inputs, which float64 is not here to show."""
+        """Both sides may be off by PyTorch's own error on the declared inputs, which needs no run in float64."""
         return error <= 4 * self._own_errors[position]
 
     def _count(self, size: int) -> int:

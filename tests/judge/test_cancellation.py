@@ -1,0 +1,30 @@
+"""An honest result whose own PyTorch rounds more than it: sums that nearly cancel, in bfloat16."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.search import initial
+from kernel_assistant.records import Outcome, Tier
+from tests.judge import kernels
+
+#: Each logarithm is rounded to bfloat16 by PyTorch; their sum is near zero and another for all values.
+MODULE = """
+import torch
+from torch import nn
+
+
+class Divergence(nn.Module):
+    def forward(self, x, y):
+        return torch.nn.functional.kl_div(torch.log(x), y, reduction="batchmean")
+
+
+def get_inputs():
+    return [torch.rand(64, 1024).softmax(-1).bfloat16(), torch.rand(64, 1024).softmax(-1).bfloat16()]
+"""
+
+
+def test_float64_decides_while_timed_as_well(worker, cache):
+    with kernels.environment(worker, cache, kernels.task(MODULE, "Divergence")) as opened:
+        candidate = emit(opened.graph, initial(opened.graph, "cpu", opened.device)[0])
+        outcomes = [opened.evaluate([candidate], tier)[0] for tier in (Tier.full, Tier.quick, Tier.full)]
+    assert {each.outcome for each in outcomes} == {Outcome.correct}, [each.message for each in outcomes]
