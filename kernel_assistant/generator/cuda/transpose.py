@@ -33,7 +33,11 @@ def emit_transpose(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     unit.add(f"const int64_t N = {sizes[0]}, C = {sizes[1]};")
     unit.add(f"const int64_t across = (N + {tile - 1}) / {tile}, along = (C + {tile - 1}) / {tile};")
     unit.add_if_used("o", "const int64_t o = blockIdx.x / (across * along);")
-    unit.add(f"const int64_t i0 = blockIdx.x % across * {tile}, c0 = blockIdx.x / across % along * {tile};")
+    # Tiles that make up whole rows of memory follow one another.
+    inner, loaded = nest.size(nest.inner), found.axis.size
+    first = isinstance(inner, int) and isinstance(loaded, int) and loaded < inner
+    i, c = ("/ along % across", "% along") if first else ("% across", "/ across % along")
+    unit.add(f"const int64_t i0 = blockIdx.x {i} * {tile}, c0 = blockIdx.x {c} * {tile};")
     pointers(unit, nest, rest, "o")
     loops = [([found.axis], "c"), (nest.inner, "i")]
     for access in found.loads:
