@@ -28,6 +28,7 @@ from kernel_assistant.records.codec import Record
 from kernel_assistant.records.evaluation import measurably_faster
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.source.build import build_task
+from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines
@@ -36,6 +37,7 @@ from kernel_assistant_training.synth import module_text
 
 #: Tasks whose candidates are built before their turn.
 AHEAD = 4
+CALIBRATIONS = 3
 #: A difference that the quick tier can be trusted with.
 CLEAR = 1.03
 HEADROOM = 1.1
@@ -103,8 +105,7 @@ class Judge:
         self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log")
         self._worker.start(self._cancel)
         self._turn = DeviceTurn(options.out / "device.lock")
-        with self._turn:
-            self._device = with_ceilings(detect(options.target), self._worker, options.out, self._cancel)
+        self._device = self._with_ceilings()
         self._compiler = AheadCompiler(
             self._device, choose(options.sandbox), self._folder, self._cancel, threads=options.builders
         )
@@ -126,6 +127,16 @@ class Judge:
         self._compiler.close()
         self._worker.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _with_ceilings(self) -> DeviceFacts:
+        """The device with its bandwidths; without them, and so without floors, where it is too busy to tell."""
+        device = detect(self._options.target)
+        for _ in range(CALIBRATIONS):
+            with self._turn:
+                device = with_ceilings(device, self._worker, self._options.out, self._cancel)
+            if device.copy_bandwidth:
+                break
+        return device
 
     def _row(self, one: Subject) -> dict[str, Any]:
         task, began = one.task, time.perf_counter()
