@@ -139,7 +139,7 @@ def train(options: Options) -> Progress:
                 _save_checkpoint(model, optimiser, progress, options)
         save_folder(model, options.out / "model")
         _save_checkpoint(model, optimiser, progress, options)
-        _say(log, {**asdict(progress), "ended": True, **_of_stream(stream)})
+        _say(log, {**asdict(progress), "ended": True, **_of_stream(stream), "different": stream.different()})
         held_out.wait()
     del model, optimiser
     figures = judge_greedy(options.out / "model", options.out / "held_out.jsonl", options.out / "answers.jsonl", device)
