@@ -40,7 +40,7 @@ def is_pool(node: Node) -> bool:
 
 def reads_any_order(node: Node, read: TensorSpec, dims: dict[str, int]) -> bool:
     """Whether the node may read a tensor `read` as it lies."""
-    if is_elementwise(node) or operator(node) in TURNS or follows(node, read):
+    if is_elementwise(node) or operator(node) in (*TURNS, "getitem") or follows(node, read):
         return True
     if operator(node) in REDUCTIONS or _pools_all(node):
         return elements(node.spec, dims) * SMALLER <= elements(read, dims)
