@@ -6,6 +6,7 @@ import pytest
 
 from kernel_assistant.agent.binding import bound, unbound
 from kernel_assistant.agent.directives import DirectiveError, candidate_from, with_constants
+from kernel_assistant.environment.screen import screen
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.graph import Value
@@ -136,3 +137,10 @@ def test_lines_of_bound_sources_are_the_models():
     with pytest.raises(DirectiveError, match="sizes: B, D0") as caught:
         candidate_from({"kernel.cu": bound("\n// launch: f(D7)", task)}, task.concrete(), "cuda", task)
     assert caught.value.line == 2
+
+
+def test_the_screen_counts_the_models_lines():
+    task = _task()
+    source = NAMED.replace("a.out0[0] =", "clock64(); a.out0[0] =")
+    (found,) = screen(candidate_from({"kernel.cu": source}, task.concrete(), "cuda", task), task.concrete())
+    assert (found.line, found.message) == (4, "not allowed: clocks inside a kernel")
