@@ -217,6 +217,8 @@ def _rows(job: Job) -> list[Pieces]:
         body = ["const int64_t r = blockIdx.x * (T / 32) + threadIdx.x / 32;", "if (r >= a.rows) return;"]
         body += [*index, *lines, f"ka::map_row<32, {kind}>({call}"]
         threads, geometry = [256, 128], f"grid=cdiv({rows},T//32) block=T"
+        while lanes > 1 and 32 * lanes > count:
+            lanes //= 2
     else:
         body = ["const int64_t r = blockIdx.x;", *index, *lines, f"ka::map_row<T, {kind}>({call}"]
         best = min(512, max(64, 1 << ((count // lanes - 1).bit_length() - 1)))

@@ -7,7 +7,7 @@ from random import Random
 
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.records.canonical import Canonical
-from kernel_assistant.records.graph import Node, OpGraph
+from kernel_assistant.records.graph import Node, Operand, OpGraph, references
 from kernel_assistant_training.teacher.answer import Answer
 from kernel_assistant_training.teacher.around import FLOATS, Around, around, in_two, pieces
 from kernel_assistant_training.teacher.frame import HALVES, is_home, lambda_text, parameters
@@ -20,6 +20,8 @@ from kernel_assistant_training.teacher.terms import Load
 MANY_COLUMNS, TALL = 65536, 64
 #: Rows up to which a block for each leaves most of the device idle, where they are this long.
 FEW_ROWS, LONG = 128, 32768
+#: Rows up to which a thread takes one.
+SHORT = 64
 OPERATORS = {"cumsum": "ka::add", "cumprod": "ka::times"}
 
 
@@ -44,7 +46,7 @@ def _turned(graph: OpGraph, scan: Node) -> OpGraph | None:
     """flip, scan, flip along one dimension: the graph without the flips, for a scan the other way."""
     by_name = {node.name: node for node in graph.nodes}
     first = by_name.get(str(scan.args[0])[1:])
-    behind = [node for node in graph.nodes if f"%{scan.name}" in node.args]
+    behind = [node for node in graph.nodes if scan.name in references(node)]
     if first is None or first.op != "flip" or len(behind) != 1 or behind[0].op != "flip":
         return None
     rank = len(scan.spec.shape)
@@ -52,18 +54,24 @@ def _turned(graph: OpGraph, scan: Node) -> OpGraph | None:
     if {scan.name, first.name} & set(graph.outputs) or not dims[0] == dims[1] == dims[2]:
         return None
     last = behind[0].name
-    names = {f"%{last}": f"%{scan.name}"}
     nodes = []
     for node in graph.nodes:
         if node.name in (first.name, last):
             continue
-        args = tuple(names.get(arg, arg) if isinstance(arg, str) else arg for arg in node.args)
+        args = tuple(_renamed(arg, f"%{last}", f"%{scan.name}") for arg in node.args)
         args = (first.args[0], *args[1:]) if node is scan else args
         nodes.append(Node(name=node.name, op=node.op, args=args, kwargs=node.kwargs, spec=node.spec))
-    if any(f"%{first.name}" in node.args for node in nodes):
+    gone = {first.name, last}
+    if any(gone & set(references(node)) for node in nodes):
         return None
     outputs = tuple(scan.name if name == last else name for name in graph.outputs)
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=outputs)
+
+
+def _renamed(operand: Operand, old: str, new: str) -> Operand:
+    if isinstance(operand, list):
+        return [new if item == old else item for item in operand]
+    return new if operand == old else operand
 
 
 def _written(named: Named, place: Around, node: Node, dim: int, back: bool) -> list[Answer]:
@@ -76,29 +84,48 @@ def _written(named: Named, place: Around, node: Node, dim: int, back: bool) -> l
     names = parameters(place.before_loads)
     hole = place.hole
     behind = "" if place.after is hole else ", " + lambda_text(place.after, [("float", hole.text)], {})
-    if last:
-        return _rows(named, place, dim, operator, names, behind)
     every = place.before_loads
-    if not all(is_home(load, place.source, named) for load in every):
+    whole = all(is_home(load, place.source, named) for load in every)
+    if last and not (whole and _is_short(named, place, dim)):
+        return _rows(named, place, dim, operator, names, behind)
+    if not whole:
         raise Unsupported("operands that are broadcast")
     function = lambda_text(place.before, [(load.ctype, names[id(load)]) for load in every], names)
-    outer, inner = (named.product(part) for part in (place.shape[:dim], place.shape[dim + 1 :]))
     behind = behind or f", [](float {hole.text}) {{ return {hole.text}; }}"
     pointers = ", ".join(named.prefix + name for name in ("out0", *(load.buffer for load in every)))
-    sizes = f"{outer}, {named.size(place.shape[dim])}, {inner}, {function}{behind}, {pointers}"
+    operands = f"{function}{behind}, {pointers}"
+    if last:
+        return _threads(named, place, dim, operator, operands, [(128, 1), (256, 1), (64, 1)])
+    widest = 2 if _dtype(place) in HALVES else 1
+    columns = [(128, widest), (256, widest), (128, 2 * widest), (64, widest)]
+    found = _threads(named, place, dim, operator, operands, columns)
     if named.target == "cpu":
-        body = [f"ka::scan_columns<{operator}>({sizes});"]
+        return found
+    tall = _tall(named, place, dim, operator, operands)
+    return [*tall, *found] if _is_tall(named, place, dim) else [*found, *tall]
+
+
+def _threads(
+    named: Named, place: Around, dim: int, operator: str, operands: str, schedules: list[tuple[int, int]]
+) -> list[Answer]:
+    """A thread a column, or `V` of them; also rows that are too short for a warp."""
+    outer, inner = (named.product(part) for part in (place.shape[:dim], place.shape[dim + 1 :]))
+    call = f"({outer}, {named.size(place.shape[dim])}, {inner}, {operands});"
+    if named.target == "cpu":
+        body = [f"ka::scan_columns<{operator}>{call}"]
         return [Answer(pieces(named, "", [], "", "ka/columns.h", body).source(), ("scan-columns",))]
     outer, inner = (named.product(part, "") for part in (place.shape[:dim], place.shape[dim + 1 :]))
-    body = [f"ka::scan_columns<V, {operator}>({sizes});"]
-    widest = 2 if _dtype(place) in HALVES else 1
-    found = _tall(named, place, dim, operator, f"{function}{behind}, {pointers}")
-    for threads, vector in ((128, widest), (256, widest), (128, 2 * widest), (64, widest)):
-        groups = f"cdiv({inner},V)"
-        grid = f"grid=cdiv({groups if outer == '1' else f'{outer}*{groups}'},T) block=T"
-        made = pieces(named, f"T={threads} V={vector}", [], grid, "ka/columns.cuh", body)
-        found.append(Answer(made.source(), ("scan-columns",)))
-    return sorted(found, key=lambda one: ("scan-tall" in one.families) != _is_tall(named, place, dim))
+    groups = [one for one in (outer, "" if inner == "1" else f"cdiv({inner},V)") if one not in ("", "1")]
+    body = [f"ka::scan_columns<V, {operator}>{call}"]
+    grid = f"grid=cdiv({'*'.join(groups)},T) block=T"
+    made = [pieces(named, f"T={threads} V={v}", [], grid, "ka/columns.cuh", body) for threads, v in schedules]
+    return [Answer(one.source(), ("scan-columns",)) for one in made]
+
+
+def _is_short(named: Named, place: Around, dim: int) -> bool:
+    """Whether a row is nothing for a warp, so that a thread had better take it."""
+    size = place.shape[dim]
+    return named.target == "cuda" and isinstance(size, int) and size <= SHORT and dim > 0
 
 
 def _is_tall(named: Named, place: Around, dim: int) -> bool:
