@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from random import Random
 
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import COMPUTE
-from kernel_assistant.generator.sizes import Size
 from kernel_assistant.records.canonical import Canonical
-from kernel_assistant_training.teacher.answer import Answer, Pieces, joined, kernel
+from kernel_assistant_training.teacher.answer import Answer, Pieces, joined
 from kernel_assistant_training.teacher.expressions import ATOM
+from kernel_assistant_training.teacher.forms import Job, has_choice, written
 from kernel_assistant_training.teacher.frame import (
     HALVES,
     Loops,
     is_home,
     lambda_text,
-    launched,
     loops_of_value,
     parameters,
     without_views,
@@ -28,34 +26,16 @@ from kernel_assistant_training.teacher.named import Named
 from kernel_assistant_training.teacher.pull import Puller
 from kernel_assistant_training.teacher.rules import RULES
 from kernel_assistant_training.teacher.sizes import NoForm
-from kernel_assistant_training.teacher.terms import Apply, Load, Place, Term, Writer, digits, flat, loads
+from kernel_assistant_training.teacher.terms import Load, Place, Writer, digits, flat, loads
+from kernel_assistant_training.teacher.tiles import tiles
 
 #: Rows below this are no work for the threads of a warp; up to the second they are.
 SHORT, WARP = 64, 1024
-#: Narrower matrices are not turned in tiles.
-NARROW = 16
+#: Rows on the CPU from here on.
+LEAST = 16
 _PLAIN = VIEWS | set(
     "clone alias detach contiguous lift_fresh_copy identity dropout feature_dropout expand expand_as".split()
 )
-
-
-@dataclass(frozen=True)
-class Job:
-    """One result: what it is at each position of its loops, and which kernel writes it where."""
-
-    named: Named
-    number: int
-    dtype: str
-    loops: Loops
-    term: Term
-
-    @property
-    def out(self) -> str:
-        return f"{self.named.prefix}out{self.number}"
-
-    @property
-    def cuda(self) -> bool:
-        return self.named.target == "cuda"
 
 
 def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
@@ -97,81 +77,11 @@ def _job(named: Named, number: int, name: str) -> Job:
 def _forms(job: Job) -> list[tuple[Pieces, str]]:
     """Best guess first."""
     found: list[tuple[Pieces, str]] = []
-    for form, name in ((_tiles, "tiles"), (_rows, "rows"), (_elements, "elements")):
+    for form, name in ((tiles, "tiles"), (_rows, "rows"), (_elements, "elements")):
         found += [(pieces, name) for pieces in form(job)]
         if found and not job.cuda:
             break
     return found
-
-
-def _pieces(job: Job, sets: str, geometry: str, include: str, body: list[str], rows: str = "") -> Pieces:
-    name = f"k{job.number}"
-    text = "\n".join(body)
-    arguments = launched(
-        job.named, text, [f"out{job.number}", *([f"rows={rows}"] if f"{job.named.prefix}rows" in text else [])]
-    )
-    launch = f"{name}({', '.join(arguments)}){' ' + geometry if job.cuda else ''}"
-    code = kernel(job.named.target, name, body)
-    return Pieces(tuple(sets.split()) if job.cuda else (), (), (launch,), (include,), code)
-
-
-# ---- Square tiles: the input is the result with two groups of dimensions exchanged.
-
-
-def _tiles(job: Job) -> list[Pieces]:
-    found = _turned(job)
-    if found is None:
-        return []
-    load, more, batch, rows, cols = found
-    named, prefix = job.named, job.named.prefix
-    names = parameters([load, *more])
-    function = lambda_text(job.term, [(one.ctype, names[id(one)]) for one in (load, *more)], names)
-    operands = ", ".join([function, job.out, *(prefix + one.buffer for one in (load, *more))])
-    sizes = f"{named.product(rows)}, {named.product(cols)}"
-    if not job.cuda:
-        body = [f"ka::transpose({named.product(batch)}, {sizes}, {operands});"]
-        return [_pieces(job, "", "", "ka/transpose.h", body)]
-    above = [named.product(batch, "")] if batch else []
-    tiles = [f"cdiv({named.product(part, '')},64)" for part in (rows, cols)]
-    body = [f"ka::transpose<T>({sizes}, {operands});"]
-    geometry = f"grid={'*'.join([*above, *tiles])} block=T"
-    return [_pieces(job, f"T={threads}", geometry, "ka/transpose.cuh", body) for threads in (256, 512, 128)]
-
-
-def _turned(job: Job) -> tuple[Load, list[Load], list[Size], list[Size], list[Size]] | None:
-    """The load that is turned, others that lie as the result does; sizes of what stays, of rows and of columns."""
-    every = loads(job.term)
-    away = [load for load in every if not is_home(load, job.loops, job.named)]
-    if len(away) != 1 or _has_choice(job.term):
-        return None
-    order = [place.text for place, size in zip(away[0].at, away[0].sizes, strict=True) if size != "1"]
-    letters, size_of = list(job.loops.letters), dict(zip(job.loops.letters, job.loops.sizes, strict=True))
-    if sorted(order) != letters or [job.named.size(size_of[one]) for one in order] != [
-        size for size in away[0].sizes if size != "1"
-    ]:
-        return None
-    kept = next(place for place in range(len(order)) if order[place] != letters[place])
-    inner = order[kept:].index(letters[kept]) + kept
-    if order[inner:] + order[kept:inner] != letters[kept:]:
-        return None
-    groups = [[size_of[one] for one in part] for part in (order[:kept], order[kept:inner], order[inner:])]
-    if any(isinstance(total := _number(part), int) and total < NARROW for part in groups[1:]):
-        return None
-    batch, rows, cols = groups
-    return away[0], [load for load in every if load is not away[0]], batch, rows, cols
-
-
-def _number(sizes: list[Size]) -> int | None:
-    total = 1
-    for size in sizes:
-        if not isinstance(size, int):
-            return None
-        total *= size
-    return total
-
-
-def _has_choice(term: Term) -> bool:
-    return isinstance(term, Apply) and (term.guarded or any(map(_has_choice, term.args)))
 
 
 # ---- Rows: the last dimension is read as it lies, or not at all.
@@ -180,8 +90,8 @@ def _has_choice(term: Term) -> bool:
 def _rows(job: Job) -> list[Pieces]:
     named, last = job.named, job.loops.letters[-1]
     count, every = job.loops.sizes[-1], loads(job.term)
-    least = SHORT if job.cuda else NARROW
-    if _has_choice(job.term) or not isinstance(count, int) or count < least or len(job.loops.sizes) < 2:
+    least = SHORT if job.cuda else LEAST
+    if has_choice(job.term) or not isinstance(count, int) or count < least or len(job.loops.sizes) < 2:
         return []
     if len({COMPUTE[load.dtype] for load in every} | {COMPUTE[job.dtype]}) != 1:
         return []
@@ -209,7 +119,7 @@ def _rows(job: Job) -> list[Pieces]:
         inside = [*index, *lines, f"ka::map_row({call}"]
         body = [f"ka::rows(a->rows, {width}, [=](int64_t r) {{"]
         body += [*("  " + part for line in inside for part in line.split("\n")), "});"]
-        return [_with(_pieces(job, "", "", "ka/rows.h", body, rows), header and header + ".h")]
+        return [_with(written(job, "", "", "ka/rows.h", body, rows), header and header + ".h")]
     lanes = 8 if job.dtype in HALVES else 4 if job.dtype in ("f32", "i32") else 2
     ctype = COMPUTE[job.dtype]
     kind = "V" if ctype == "float" else f"V, {ctype}"
@@ -223,7 +133,7 @@ def _rows(job: Job) -> list[Pieces]:
         body = ["const int64_t r = blockIdx.x;", *index, *lines, f"ka::map_row<T, {kind}>({call}"]
         best = min(512, max(64, 1 << ((count // lanes - 1).bit_length() - 1)))
         threads, geometry = list(dict.fromkeys((best, 256, 128))), f"grid={rows} block=T"
-    made = [_pieces(job, f"T={one} V={lanes}", geometry, "ka/rows.cuh", body, rows) for one in threads]
+    made = [written(job, f"T={one} V={lanes}", geometry, "ka/rows.cuh", body, rows) for one in threads]
     return [_with(pieces, header and header + ".cuh") for pieces in made]
 
 
@@ -300,7 +210,7 @@ def _elements(job: Job) -> list[Pieces]:
         function = f"{head} {{ return {value}; }}"
     sizes = ", ".join(map(named.size, job.loops.sizes))
     if not job.cuda:
-        return [_pieces(job, "", "", "ka/index.h", [f"ka::fill({job.out}, {function}, {sizes});"])]
+        return [written(job, "", "", "ka/index.h", [f"ka::fill({job.out}, {function}, {sizes});"])]
     total = named.product(list(job.loops.sizes), "")
     found = []
     vector = ", 2" if job.dtype in HALVES else ""
@@ -308,5 +218,5 @@ def _elements(job: Job) -> list[Pieces]:
     for items in (4, 2, 8):
         body = [f"ka::fill<I{vector}>({job.out}, {function}, {sizes});"]
         sets, geometry = f"T=256 I={items}", f"grid=cdiv({total},{each}) block=T"
-        found.append(_pieces(job, sets, geometry, "ka/index.cuh", body))
+        found.append(written(job, sets, geometry, "ka/index.cuh", body))
     return found

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant_training.teacher.expressions import ATOM, CHOICE, PRODUCT, SUM, template_shape
+
+#: Names, numbers and operators of an expression at most.
+LONGEST = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,7 @@ class Writer:
         self._names: dict[int, tuple[str, int]] = {}
         self._reads: dict[int, int] = {}
         self._alive: list[Term] = []
+        self._left = LONGEST
 
     def count(self, term: Term, times: int = 1) -> None:
         """Before anything is written: who is read how often."""
@@ -129,7 +134,11 @@ class Writer:
                     self.count(arg, max(1, term.text.count(f"{{{number}}}")))
 
     def text(self, term: Term, guarded: bool = False) -> tuple[str, int]:
-        """C text and how tightly it holds together."""
+        """C text and how tightly it holds together. Raises Unsupported where it would be very long: what stands behind a
+        condition is written out as often as it is read."""
+        self._left -= 1
+        if self._left < 0:
+            raise Unsupported("an expression too long to write by hand")
         if id(term) in self._names:
             return self._names[id(term)]
         if isinstance(term, Name):
@@ -151,9 +160,9 @@ class Writer:
         return template.format(*(wrapped(text, own, needs[at]) for at, (text, own) in enumerate(args))), level
 
 
-def loads(term: Term) -> list[Load]:
-    """Every load below a term, each once, in the order in which they are read."""
-    found: list[Load] = []
+def below(term: Term) -> list[Term]:
+    """The term and everything that it is made of, each once, in the order in which it is read."""
+    found: list[Term] = []
     seen: set[int] = set()
     stack = [term]
     while stack:
@@ -161,8 +170,12 @@ def loads(term: Term) -> list[Load]:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, Load):
-            found.append(one)
-        elif isinstance(one, Apply):
+        found.append(one)
+        if isinstance(one, Apply):
             stack.extend(reversed(one.args))
     return found
+
+
+def loads(term: Term) -> list[Load]:
+    """Every load below a term, each once."""
+    return [one for one in below(term) if isinstance(one, Load)]

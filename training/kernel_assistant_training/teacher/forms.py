@@ -1,0 +1,45 @@
+"""What the forms of layout share: a result in its loops, and a kernel that writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant_training.teacher.answer import Pieces, kernel
+from kernel_assistant_training.teacher.frame import Loops, launched
+from kernel_assistant_training.teacher.named import Named
+from kernel_assistant_training.teacher.terms import Apply, Term, below
+
+
+@dataclass(frozen=True)
+class Job:
+    """One result: what it is at each position of its loops, and which kernel writes it where."""
+
+    named: Named
+    number: int
+    dtype: str
+    loops: Loops
+    term: Term
+
+    @property
+    def out(self) -> str:
+        return f"{self.named.prefix}out{self.number}"
+
+    @property
+    def cuda(self) -> bool:
+        return self.named.target == "cuda"
+
+
+def written(job: Job, sets: str, geometry: str, include: str, body: list[str], rows: str = "") -> Pieces:
+    name = f"k{job.number}"
+    text = "\n".join(body)
+    arguments = launched(
+        job.named, text, [f"out{job.number}", *([f"rows={rows}"] if f"{job.named.prefix}rows" in text else [])]
+    )
+    launch = f"{name}({', '.join(arguments)}){' ' + geometry if job.cuda else ''}"
+    code = kernel(job.named.target, name, body)
+    return Pieces(tuple(sets.split()) if job.cuda else (), (), (launch,), (include,), code)
+
+
+def has_choice(term: Term) -> bool:
+    """Whether a part of it may only be computed behind a condition."""
+    return any(isinstance(one, Apply) and one.guarded for one in below(term))
