@@ -13,7 +13,7 @@ from kernel_assistant.agent.directives import UNITS, candidate_from
 from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.synth import pairs, prompt, sample, split
-from kernel_assistant_training.synth.conversations import drawn
+from kernel_assistant_training.synth.conversations import EASY, LEVELS, RAMP, drawn, level_weights
 
 TARGETS = ("cuda", "cpu")
 
@@ -45,11 +45,19 @@ def test_streams_are_their_seeds() -> None:
 
 def test_no_graph_comes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernel_assistant_training.synth.conversations.CAP", 1)
-    monkeypatch.setattr("kernel_assistant_training.synth.conversations.LEVELS", {1: 1.0})
+    monkeypatch.setattr("kernel_assistant_training.synth.conversations.EASY", (1.0, 0.0, 0.0, 0.0, 0.0))
     yields: Counter[str] = Counter()
     keys = {pair.task.key() for pair in islice(drawn(3, "cuda", yields), 250)}
     assert len(keys) == yields["pairs"] == 250
     assert yields["seen too often"] > 0
+
+
+def test_streams_begin_with_easy_tasks() -> None:
+    first, half, usual, later = (level_weights(made) for made in (0, RAMP // 2, RAMP, 9 * RAMP))
+    assert first == list(EASY)
+    assert usual == later == list(LEVELS)
+    assert first[0] > half[0] > usual[0]
+    assert all(sum(weights) == pytest.approx(1) for weights in (first, half, usual))
 
 
 def test_figures_of_prompts_are_ordered() -> None:

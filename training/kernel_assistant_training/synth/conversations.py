@@ -18,8 +18,9 @@ from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.synth.steps import Step
 from kernel_assistant_training.teacher import answers
 
-#: How often tasks of one to five operators are drawn.
-LEVELS = {1: 0.2, 2: 0.25, 3: 0.25, 4: 0.18, 5: 0.12}
+#: How often tasks of one to five operators are drawn: at the beginning of a stream, and from pair number `RAMP` on.
+EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.2, 0.25, 0.25, 0.18, 0.12)
+RAMP = 10_000
 #: Tasks of one canonical key in one stream.
 CAP = 48
 #: How often an answer is another schedule than the best guess.
@@ -47,9 +48,9 @@ def pairs(seed: int, target: str) -> Iterator[list[Message]]:
 def drawn(seed: int, target: str, yields: Counter[str]) -> Iterator[Pair]:
     """`yields` counts what was drawn and what left it out."""
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
-    levels, weights = list(LEVELS), list(LEVELS.values())
     while True:
-        graph, steps = sampled(random, random.choices(levels, weights)[0])
+        (level,) = random.choices(range(1, 1 + len(LEVELS)), level_weights(yields["pairs"]))
+        graph, steps = sampled(random, level)
         yields["drawn"] += 1
         task = canonical(graph)
         key = task.key()
@@ -71,6 +72,12 @@ def drawn(seed: int, target: str, yields: Counter[str]) -> Iterator[Pair]:
         seen[key] += 1
         yields["pairs"] += 1
         yield Pair(graph, steps, task, source)
+
+
+def level_weights(made: int) -> list[float]:
+    """How often each level is drawn when a stream has given `made` pairs."""
+    share = min(made / RAMP, 1.0)
+    return [(1 - share) * easy + share * usual for easy, usual in zip(EASY, LEVELS, strict=True)]
 
 
 def prompt(task: Canonical, target: str, random: Random) -> list[Message]:
