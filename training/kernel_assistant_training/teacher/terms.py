@@ -134,8 +134,8 @@ class Writer:
                     self.count(arg, max(1, term.text.count(f"{{{number}}}")))
 
     def text(self, term: Term, guarded: bool = False) -> tuple[str, int]:
-        """C text and how tightly it holds together. Raises Unsupported where it would be very long: what stands behind a
-        condition is written out as often as it is read."""
+        """C text and how tightly it holds together. Raises Unsupported where it would be very long: what stands behind
+        a condition is written out as often as it is read."""
         self._left -= 1
         if self._left < 0:
             raise Unsupported("an expression too long to write by hand")
