@@ -39,19 +39,24 @@ template <class F> KA_FN void rows(int64_t count, int64_t columns, F f) {
   for (int64_t r = 0; r < count; ++r) f(r);
 }
 
-template <class OP, class F, class... O> KA_FN double fold_piece(int64_t n, F f, const O&... in) {
-  constexpr int width = 64;
-  float lane[width];
-  for (int k = 0; k < width; ++k) lane[k] = OP::template none<float>();
+template <int LANES, class OP, class F, class... O> KA_FN double fold_lanes(int64_t n, F f, const O&... in) {
+  float lane[LANES];
+  for (int k = 0; k < LANES; ++k) lane[k] = OP::template none<float>();
   int64_t i = 0;
-  for (; i + width <= n; i += width) {
+  for (; i + LANES <= n; i += LANES) {
 #pragma omp simd
-    for (int k = 0; k < width; ++k) lane[k] = OP::join(lane[k], (float)f(in[i + k]...));
+    for (int k = 0; k < LANES; ++k) lane[k] = OP::join(lane[k], (float)f(in[i + k]...));
   }
   for (int k = 0; i + k < n; ++k) lane[k] = OP::join(lane[k], (float)f(in[i + k]...));
   double total = OP::template none<double>();
-  for (int k = 0; k < width; ++k) total = OP::join(total, (double)lane[k]);
+  for (int k = 0; k < LANES; ++k) total = OP::join(total, (double)lane[k]);
   return total;
+}
+// Joining many lanes takes longer than a short row.
+template <class OP, class F, class... O> KA_FN double fold_piece(int64_t n, F f, const O&... in) {
+  if (n < 16) return fold_lanes<1, OP>(n, f, in...);
+  if (n < 256) return fold_lanes<8, OP>(n, f, in...);
+  return fold_lanes<64, OP>(n, f, in...);
 }
 // OP over f(in[i], …) of a row: lanes of float within 1024 elements, double beyond.
 template <class OP, class F, class... IN> KA_FN double fold_row(int64_t n, F f, IN... in) {
@@ -67,12 +72,35 @@ struct moments {
   double mean, m2;
   int64_t count;
 };
+// Σ(x − mean) and Σ(x − mean)² of a piece.
+template <class F, class... O> KA_FN void spread_piece(int64_t n, float mean, double* sums, F f, const O&... in) {
+  constexpr int lanes = 16;
+  float first[lanes] = {}, second[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+#pragma omp simd
+    for (int k = 0; k < lanes; ++k) {
+      const float d = (float)f(in[i + k]...) - mean;
+      first[k] += d;
+      second[k] += d * d;
+    }
+  }
+  for (int k = 0; i + k < n; ++k) {
+    const float d = (float)f(in[i + k]...) - mean;
+    first[k] += d;
+    second[k] += d * d;
+  }
+  for (int k = 0; k < lanes; ++k) sums[0] += first[k], sums[1] += second[k];
+}
 template <class F, class T, class... IN> KA_FN moments row_moments(int64_t n, F f, T first, IN... in) {
   const float mean = (float)(fold_row<add>(n, f, first, in...) / (double)n);
+  double sums[2] = {0, 0};
+  for (int64_t b = 0; b < n; b += piece) {
+    const int64_t count = n - b < piece ? n - b : piece;
+    spread_piece(count, mean, sums, f, bring(first + b, count), bring(in + b, count)...);
+  }
   // What rounding the mean left out comes back with the sum of the differences.
-  const double left = fold_row<add>(n, [=](auto... x) { return f(x...) - mean; }, first, in...);
-  const double m2 = fold_row<add>(n, [=](auto... x) { return ka_square(f(x...) - mean); }, first, in...);
-  return {(double)mean + left / (double)n, m2 - left * left / (double)n, n};
+  return {(double)mean + sums[0] / (double)n, sums[1] - sums[0] * sums[0] / (double)n, n};
 }
 template <class T> KA_FN moments row_moments(int64_t n, const T* in) {
   return row_moments(n, [](float x) { return x; }, in);
