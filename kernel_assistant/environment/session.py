@@ -62,7 +62,7 @@ class Environment:
     """Judges candidates of one task. Not thread-safe, but for `cancel`.
 
     `compiler` may serve several environments of one device. `measuring` is entered around whatever is timed, so that
-    several environments can share a device. `quick_only` sets less memory aside, for the quick tier alone.
+    several environments can share a device. `quick_only` sets less memory and time aside, for the quick tier alone.
     """
 
     def __init__(

@@ -42,6 +42,8 @@ BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.004}
 ROUNDS = {"cpu": 28, "cuda": 18}
 QUICK_ROUNDS = {"cpu": 5, "cuda": 3}
 QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
+#: Of a baseline that is timed alone.
+BASELINE_BLOCKS = 10
 #: After this long a series ends early, with the eleven rounds that a 99.9% interval needs.
 MOST_SECONDS = 10.0
 #: Blocks in which the judge's clock confirms the device's events.
@@ -55,7 +57,8 @@ SHARE_CALLS = 64
 class Profiler:
     """Baselines and candidates of one task, at the sizes of its first workload.
 
-    With `quick_only` there are sets for the short blocks of the quick tier; longer ones come to some of them again.
+    With `quick_only` there are sets for the short blocks of the quick tier, and baselines are timed as briefly; longer
+    blocks come to some sets again.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Profiler:
     ) -> None:
         self.task, self.ceilings, self.target = task, ceilings, target
         self._block_seconds = (QUICK_BLOCK_SECONDS if quick_only else BLOCK_SECONDS)[target]
+        self._blocks = QUICK_ROUNDS[target] if quick_only else BASELINE_BLOCKS
         self._baseline: dict[str, float] = {}
         self._callables: dict[str, Callable[..., Any]] = {"eager": task.model}
         self._generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
@@ -108,9 +112,9 @@ class Profiler:
     @pinned()
     def _short(self, subject: Subject) -> float:
         """Median seconds a call over a few blocks."""
-        length = block_length(subject, self.sets.count, BLOCK_SECONDS[self.target])
+        length = block_length(subject, self.sets.count, self._block_seconds)
         count = self.sets.count
-        return median([subject.run((index * length) % count, length) / length for index in range(10)])
+        return median([subject.run((index * length) % count, length) / length for index in range(self._blocks)])
 
     def candidate(
         self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float, idle_threads: int
