@@ -105,8 +105,21 @@ class _Cutter:
         limit = min((end for end in wide if end > last), default=whole)
         for end in reversed([end for end in ends if last < end < limit]):
             if found := self._written(begin, end):
-                return end, self._part(begin, end, found)
-        return last, self._part(begin, last, best) if best else None
+                last, best = end, found
+                break
+        if not best:
+            return begin, None
+        last, best = self._without_tail(begin, last, best)
+        return last, self._part(begin, last, best)
+
+    def _without_tail(self, begin: int, last: int, answers: list[Answer]) -> tuple[int, list[Answer]]:
+        """Elementwise nodes at the end are left to the next part where fewer values cross then."""
+        crossing, end = len(self._results(begin, last)), last
+        while crossing > 1 and end - 1 > begin and _elementwise(self._graph.nodes[end - 1]):
+            end -= 1
+            if len(self._results(begin, end)) < crossing and (found := self._written(begin, end)):
+                return end, found
+        return last, answers
 
     def _part(self, begin: int, end: int, answers: list[Answer]) -> _Part:
         return _Part(answers, tuple(map(self._name, self._results(begin, end))))
