@@ -1,0 +1,110 @@
+"""What answers look like: one style, names for numbers, brackets where they are needed, schedules that differ."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+import pytest
+
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.canonical import canonical
+from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant_training.teacher import answers
+
+RMS = """// set: T=256 V=4 I=6
+// launch: k0(x0, p0, out0, rows=B) grid=cdiv(B,T//32) block=T
+#include "ka/rows.cuh"
+extern "C" __global__ void __launch_bounds__(T) k0(const __grid_constant__ k0_args a) {
+  const int64_t r = blockIdx.x * (T / 32) + threadIdx.x / 32;
+  if (r >= a.rows) return;
+  ka::row<32, V, I> x;
+  x.load(a.x0 + r * D0, D0);
+  const float s0 = x.fold<ka::add>([](float v) { return v * v; });
+  const float s1 = ka_rsqrt(s0 / D0 + C0);
+  x.store(a.out0 + r * D0, [=](float v, float p0) { return v * s1 * p0; }, a.p0);
+}
+"""
+
+
+def _graph(*steps: tuple[str, tuple[Operand, ...], tuple[str, ...]], dtype: str = "f32") -> OpGraph:
+    """x0, x1 of [B, 768] and p0 of [768]; `steps` are (operator, operands, shape)."""
+    wide = TensorSpec(dtype=dtype, shape=("B", "768"))
+    inputs = [Value(name="x0", spec=wide), Value(name="x1", spec=wide)]
+    inputs.append(Value(name="p0", spec=TensorSpec(dtype=dtype, shape=("768",)), kind="param", path="w"))
+    nodes = tuple(
+        Node(name=f"n{number}", op=op, args=args, spec=TensorSpec(dtype=dtype, shape=shape))
+        for number, (op, args, shape) in enumerate(steps)
+    )
+    used = {item[1:] for node in nodes for item in node.args if isinstance(item, str)}
+    read = tuple(value for value in inputs if value.name in used)
+    return OpGraph(dims={"B": 4096}, inputs=read, nodes=nodes, outputs=(nodes[-1].name,))
+
+
+WIDE, ROWS = ("B", "768"), ("B", "1")
+NORM = _graph(
+    ("pow.Tensor_Scalar", ("%x0", 2), WIDE),
+    ("mean.dim", ("%n0", [-1], True), ROWS),
+    ("add.Tensor", ("%n1", 1e-5), ROWS),
+    ("rsqrt", ("%n2",), ROWS),
+    ("mul.Tensor", ("%x0", "%n3"), WIDE),
+    ("mul.Tensor", ("%n4", "%p0"), WIDE),
+)
+
+
+def test_a_norm_is_written_as_a_person_would() -> None:
+    assert answers(canonical(NORM), "cuda", Random(0), 1)[0].source == RMS
+
+
+@pytest.mark.parametrize(
+    ("steps", "wanted"),
+    [
+        ((("add.Tensor", ("%x0", "%p0"), WIDE), ("mul.Tensor", ("%n0", "%x1"), WIDE)), "return (x0 + p0) * x1;"),
+        ((("sub.Tensor", ("%x1", "%p0"), WIDE), ("sub.Tensor", ("%x0", "%n0"), WIDE)), "return x0 - (x1 - p0);"),
+        ((("mul.Tensor", ("%x1", "%p0"), WIDE), ("div.Tensor", ("%x0", "%n0"), WIDE)), "return x0 / (x1 * p0);"),
+        ((("mul.Tensor", ("%x1", "%p0"), WIDE), ("add.Tensor", ("%x0", "%n0"), WIDE)), "return x0 + x1 * p0;"),
+        ((("neg", ("%x0",), WIDE), ("neg", ("%n0",), WIDE)), "return -(-x0);"),
+        ((("add.Tensor", ("%x0", "%x1"), WIDE), ("sigmoid", ("%n0",), WIDE)), "return ka_sigmoid(x0 + x1);"),
+        ((("mul.Tensor", ("%x0", 0.3), WIDE), ("elu", ("%n0",), WIDE)), "return ka_elu(x0 * C0, 1.0f, 1.0f, 1.0f);"),
+        (
+            (("tanh", ("%x0",), WIDE), ("mul.Tensor", ("%n0", "%n0"), WIDE)),
+            "const float t0 = ka_tanh(x0);\n    return t0 * t0;",
+        ),
+    ],
+)
+def test_brackets_are_where_they_are_needed(
+    steps: tuple[tuple[str, tuple[Operand, ...], tuple[str, ...]], ...], wanted: str
+) -> None:
+    for target in ("cpu", "cuda"):
+        source = answers(canonical(_graph(*steps)), target, Random(0), 1)[0].source
+        assert wanted.replace("\n    ", "\n") in re.sub(r"\n +", "\n", source)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_numbers_of_the_task_have_names(target: str) -> None:
+    for answer in answers(canonical(NORM), target, Random(0), 8):
+        assert "768" not in answer.source and "4096" not in answer.source and "1e-05" not in answer.source
+
+
+def test_the_best_guess_comes_first_and_schedules_differ() -> None:
+    several = [answers(canonical(NORM), "cuda", Random(seed), 8) for seed in range(3)]
+    assert len({found[0] for found in several}) == 1
+    assert all(len({answer.source for answer in found}) == len(found) >= 4 for found in several)
+    assert several[0] == answers(canonical(NORM), "cuda", Random(0), 8)
+
+
+def test_kernels_of_one_answer_share_no_names() -> None:
+    graph = _graph(("softmax.int", ("%x0", -1), WIDE), ("mean", ("%n0",), ()), ("sub.Tensor", ("%n0", "%n1"), WIDE))
+    found = answers(canonical(graph), "cuda", Random(0), 1)[0]
+    names = [pair.partition("=")[0] for pair in re.findall(r"// set: (.*)", found.source)[0].split()]
+    assert len(set(names)) == len(names)
+    assert re.findall(r"// launch: (k\d)", found.source) == re.findall(
+        r"void __launch_bounds__\(T\d?\) (k\d)", found.source
+    )
+    assert "// scratch: w0 f32[B, D0]; w1 f32[B]; w2 f32[]" in found.source
+    assert found.families[0] == "parts"
+
+
+def test_what_is_left_out_has_no_answer() -> None:
+    graph = _graph(("add.Tensor", ("%x0", "%x1"), WIDE), dtype="f64")
+    assert answers(canonical(graph), "cuda", Random(0), 1) == []
