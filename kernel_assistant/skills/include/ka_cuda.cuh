@@ -262,7 +262,7 @@ KA_FN void ka_cluster_barrier() {
 }
 template <int ID, int T, int C, class OP, class S> KA_FN S ka_reduce(S x, S none) {
   x = ka_warp_reduce<OP, (T < 32 ? T : 32)>(x);
-  if (T > 32) {
+  if constexpr (T > 32) {
     __shared__ S part[32];
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
     __syncthreads();
