@@ -137,6 +137,8 @@ def scans() -> list[Task]:
         task("columns", lambda x: torch.relu(torch.cumsum(x, 1)), rows),
         task("columns_reversed", _reversed, _given((148, 161))),
         task("columns_products", lambda x: torch.cumprod(1 + 0.01 * x, 1) * 2, _given((100, 7)), torch.bfloat16),
+        task("residual", lambda x, y: torch.cumsum(x, 1) * torch.sigmoid(x) + y, _given((300,), (1,))),
+        task("residual_reversed", lambda x, y: _reversed(x) - x * y, _given((301,), (301,)), torch.bfloat16),
         task("short_rows", lambda x: torch.cumsum(x + 1, 2), _given((100, 7)), torch.float16),
         task("long_rows", lambda x: torch.cumsum(x * x, 1), _given((33001,))),
         task("columns_first", lambda x, y: torch.cumsum(x * y, 0), _given((131,), (131,))),

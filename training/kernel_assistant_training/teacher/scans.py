@@ -75,25 +75,23 @@ def _renamed(operand: Operand, old: str, new: str) -> Operand:
 
 
 def _written(named: Named, place: Around, node: Node, dim: int, back: bool) -> list[Answer]:
-    if place.after_loads or not place.before_loads:
-        raise Unsupported("operands behind the scan")
-    if any(load.dtype not in (*FLOATS, "b1") for load in place.before_loads) or node.spec.dtype not in FLOATS:
+    every = [*place.before_loads, *place.after_loads]
+    if not place.before_loads:
+        raise Unsupported("a scan of equal values")
+    if any(load.dtype not in (*FLOATS, "b1") for load in every) or node.spec.dtype not in FLOATS:
         raise Unsupported("a scan of integers")
     operator = OPERATORS[node.op.partition(".")[0]] + (", false, true" if back else "")
     last = all(size == 1 for size in place.shape[dim + 1 :])
-    names = parameters(place.before_loads)
-    hole = place.hole
-    behind = "" if place.after is hole else ", " + lambda_text(place.after, [("float", hole.text)], {})
-    every = place.before_loads
-    whole = all(is_home(load, place.source, named) for load in every)
+    whole = not place.after_loads and all(is_home(load, place.source, named) for load in every)
     if last and not (whole and _is_short(named, place, dim)):
-        return _rows(named, place, dim, operator, names, behind)
+        return _rows(named, place, dim, operator)
     if not whole:
-        raise Unsupported("operands that are broadcast")
+        raise Unsupported("operands that are broadcast, or behind the scan")
+    names, hole = parameters(every), place.hole
     function = lambda_text(place.before, [(load.ctype, names[id(load)]) for load in every], names)
-    behind = behind or f", [](float {hole.text}) {{ return {hole.text}; }}"
+    behind = lambda_text(place.after, [("float", hole.text)], {})
     pointers = ", ".join(named.prefix + name for name in ("out0", *(load.buffer for load in every)))
-    operands = f"{function}{behind}, {pointers}"
+    operands = f"{function}, {behind}, {pointers}"
     if last:
         return _threads(named, place, dim, operator, operands, [(128, 1), (256, 1), (64, 1)])
     widest = 2 if _dtype(place) in HALVES else 1
@@ -154,29 +152,32 @@ def _dtype(place: Around) -> str:
     return next(load.dtype for load in place.before_loads if load.dtype in FLOATS)
 
 
-def _rows(named: Named, place: Around, dim: int, operator: str, names: dict[int, str], behind: str) -> list[Answer]:
-    width = named.size(place.shape[dim])
-    along = [load for load in place.before_loads if load.at[-1].text == place.source.at[dim].text]
-    lines = []
-    for load in place.before_loads:
-        if load in along:
-            if any(place.source.at[dim].text in one.uses for one in load.at[:-1]):
-                raise Unsupported("a row read twice")
-            continue
-        if any(place.source.at[dim].text in one.uses for one in load.at):
-            raise Unsupported("a row that is read otherwise")
-        index = _row(named, place, load, dim)
-        lines.append(f"const {load.ctype} {names[id(load)]} = ka_get({named.prefix}{load.buffer}[{index}]);")
-    if not along:
-        raise Unsupported("a scan of equal values")
-    arguments = [(load.ctype, names[id(load)]) for load in along]
-    function = lambda_text(place.before, arguments, names, captures=bool(lines))
+def _rows(named: Named, place: Around, dim: int, operator: str) -> list[Answer]:
+    width, lines = named.size(place.shape[dim]), dict[str, None]()
     pointers = [f"{named.prefix}out0 + r * {width}"]
-    for load in along:
-        above = Load(load.buffer, load.dtype, load.ctype, load.at[:-1], load.sizes[:-1])
-        index = _row(named, place, above, dim)
-        pointers.append(named.prefix + load.buffer + ("" if index == "0" else f" + {index} * {width}"))
-    operands = [width, function + behind, *pointers]
+    functions = []
+    for term, every, given in (
+        (place.before, place.before_loads, []),
+        (place.after, place.after_loads, [("float", place.hole.text)]),
+    ):
+        names, letter = parameters(every), place.source.at[dim].text
+        along = [load for load in every if load.at[-1].text == letter]
+        for load in every:
+            if any(letter in one.uses for one in (load.at[:-1] if load in along else load.at)):
+                raise Unsupported("a row that is read otherwise")
+            if load in along:
+                above = Load(load.buffer, load.dtype, load.ctype, load.at[:-1], load.sizes[:-1])
+                index = _row(named, place, above, dim)
+                pointers.append(named.prefix + load.buffer + ("" if index == "0" else f" + {index} * {width}"))
+            else:
+                index = _row(named, place, load, dim)
+                lines[f"const {load.ctype} {names[id(load)]} = ka_get({named.prefix}{load.buffer}[{index}]);"] = None
+        arguments = [*given, *((load.ctype, names[id(load)]) for load in along)]
+        if not arguments:
+            raise Unsupported("a scan of equal values")
+        functions.append(lambda_text(term, arguments, names, captures=len(along) < len(every)))
+    behind = [] if place.after is place.hole else functions[1:]
+    operands = [width, ", ".join([functions[0], *behind]), *pointers]
     call = ", ".join(operands) + ");"
     rows = named.product(place.shape[:dim], "")
     if named.target == "cpu":

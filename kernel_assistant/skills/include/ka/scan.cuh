@@ -4,7 +4,8 @@
 //   ka::scan_row<256, 4, 4, ka::add>(a.cols, [](float x) { return x; }, a.out0 + row, a.x0 + row);    // a block a row
 //
 // THREADS·N ≤ 1024; N vectors of V a thread and tile. EXCLUSIVE: each element gets what came before it. BACK: from the
-// row's end to its beginning. A second function, in front of the output, is what becomes of each result.
+// row's end to its beginning. A second function, in front of the output, is what becomes of each result; it gets the
+// operands that the first does not take: `[](float x) {…}, [](float s, float y) {…}, out, x, y`.
 // Few long rows: cut each into `parts` chunks, two launches. The first leaves the total of every chunk in a scratch
 // buffer of doubles, `ka::chunk_total`; the second, `ka::scan_chunk`, begins each chunk with the totals before it. Both
 // have a grid of rows · parts. (A single pass with look-back moves a third less, but its order, and so its bits, vary.)
@@ -45,6 +46,32 @@ template <int V, bool BACK, class T> KA_FN void store_along(T* row, const float 
       if (e + k < n) ka_put(row[n - 1 - e - k], y[k]);
   }
 }
+// How many of N operands a function takes.
+template <class F, std::size_t... J> KA_FN constexpr bool takes(std::index_sequence<J...>) {
+  return std::is_invocable<F, decltype((void)J, 0.0f)...>::value;
+}
+template <class F, int N> KA_FN constexpr int arity() {
+  if constexpr (N <= 1 || takes<F>(std::make_index_sequence<N>())) return N;
+  else return arity<F, N - 1>();
+}
+template <int M, class G, int N, int V, std::size_t... J>
+KA_FN auto behind(G& g, float s, const float (&x)[N][V], int k, std::index_sequence<J...>) {
+  return g(s, x[M + J][k]...);
+}
+// g(s, y…) for the operands y behind the first M, at elements e … of the row.
+template <int M, int V, bool BACK, class G, class... IN>
+KA_FN void become(float (&y)[V], G& g, int e, int n, const IN*... in) {
+  if constexpr (sizeof...(IN) == M) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) y[k] = (float)g(y[k]);
+  } else {
+    float x[sizeof...(IN)][V];
+    int at = 0;
+    ((at < M ? (void)++at : load_along<V, BACK>(x[at++], in, e, n)), ...);
+#pragma unroll
+    for (int k = 0; k < V; ++k) y[k] = (float)behind<M>(g, y[k], x, k, std::make_index_sequence<sizeof...(IN) - M>());
+  }
+}
 struct as_it_is {
   template <class C> __device__ __forceinline__ C operator()(C x) const { return x; }
 };
@@ -52,7 +79,7 @@ struct as_it_is {
 template <int THREADS, int V, int N, class OP, bool EXCLUSIVE, bool BACK, class F, class G, class T, class... IN>
 KA_FN void scan_from(double carry, int n, F f, G g, T* out, const IN*... in) {
   typedef typename partial<OP>::type S;
-  constexpr int span = THREADS * V * N;
+  constexpr int span = THREADS * V * N, first = arity<F, sizeof...(IN)>();
   const int mine = (int)threadIdx.x * V;
   const auto bring = [&](int tile, S (&v)[N][V]) {
 #pragma unroll
@@ -60,10 +87,10 @@ KA_FN void scan_from(double carry, int n, F f, G g, T* out, const IN*... in) {
       const int e = tile + i * THREADS * V + mine;
       float x[sizeof...(IN)][V];
       int at = 0;
-      (load_along<V, BACK>(x[at++], in, e, n), ...);
+      ((at < first ? load_along<V, BACK>(x[at++], in, e, n) : (void)0), ...);
 #pragma unroll
       for (int k = 0; k < V; ++k)
-        v[i][k] = e + k < n ? (S)call(f, x, k, std::make_index_sequence<sizeof...(IN)>()) : neutral<OP, S>::value();
+        v[i][k] = e + k < n ? (S)call(f, x, k, std::make_index_sequence<first>()) : neutral<OP, S>::value();
     }
   };
   S v[N][V], next[N][V];
@@ -78,7 +105,8 @@ KA_FN void scan_from(double carry, int n, F f, G g, T* out, const IN*... in) {
       const int e = tile + i * THREADS * V + mine;
       float y[V];
 #pragma unroll
-      for (int k = 0; k < V; ++k) y[k] = (float)g((float)v[i][k]);
+      for (int k = 0; k < V; ++k) y[k] = (float)v[i][k];
+      become<first, V, BACK>(y, g, e, n, in...);
       store_along<V, BACK>(out, y, e, n);
 #pragma unroll
       for (int k = 0; k < V; ++k) v[i][k] = next[i][k];
