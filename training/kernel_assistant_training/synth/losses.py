@@ -48,7 +48,7 @@ def of_logits(make: Builder, x: Tensor) -> Tensor:
     return make.add("binary_cross_entropy_with_logits", x, shares, *rest, shape=(), most=2 * x.most)
 
 
-@step("loss", 4)
+@step("loss", 6)
 def cross_entropy(make: Builder, x: Tensor) -> Tensor:
     plain(x)
     need(x.rank == 2 and x.shape[0] == FREE and 2 < x.last < FREE and len(make.inputs) < 4)
@@ -59,7 +59,7 @@ def cross_entropy(make: Builder, x: Tensor) -> Tensor:
     return make.add("cross_entropy_loss", x, target, *rest, shape=shape, most=20.0)
 
 
-@step("loss", 2)
+@step("loss", 4)
 def divergence(make: Builder, x: Tensor) -> Tensor:
     plain(x)
     need(x.rank == 2 and 2 < x.last < FREE)
@@ -84,7 +84,7 @@ def hinge(make: Builder, x: Tensor) -> Tensor:
     return make.add("mean", missed, shape=())
 
 
-@step("loss", 1.5)
+@step("loss", 4)
 def margin_rows(make: Builder, x: Tensor) -> Tensor:
     """The triplet loss, and the loss of two rows and a sign."""
     plain(x)

@@ -129,7 +129,7 @@ def shuffled(make: Builder, x: Tensor) -> Tensor:
     return make.add("pixel_unshuffle", x, 2, shape=(x.shape[0], channels * 4, height // 2, width // 2))
 
 
-@step("layout", 1)
+@step("layout", 4)
 def triangle(make: Builder, x: Tensor) -> Tensor:
     plain(x)
     need(x.rank >= 3 and x.shape[-2] == x.shape[-1] < FREE)

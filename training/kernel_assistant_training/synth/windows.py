@@ -58,7 +58,7 @@ def _written(rank: int, average: bool) -> Write:
     return lambda make, x: _window(make, x, rank, average)
 
 
-for _rank, _weight in ((1, 3), (2, 6), (3, 2)):
+for _rank, _weight in ((1, 3), (2, 6), (3, 8)):
     step("windows", _weight, f"max_pool{_rank}d")(_written(_rank, False))
     step("windows", _weight, f"avg_pool{_rank}d")(_written(_rank, True))
 
