@@ -202,14 +202,10 @@ def _pools_across(graph: OpGraph) -> bool:
 
 
 def _norms_groups(graph: OpGraph) -> bool:
-    """Whether one launch would read groups of channels twice, once along the channels and once along the rest."""
-    made = [node for node in graph.nodes if operator(node) == "ka_by_moments"]
+    """Whether one part would take moments and use them: each half has its own order to run through memory."""
     taken = {node.name for node in graph.nodes if operator(node) == "ka_group_moments"}
-    return any(
-        str(node.args[3]) != node.spec.shape[1]
-        for node in made
-        if any(str(other.args[0])[1:] in taken for other in graph.nodes if f"%{other.name}" == node.args[0])
-    )
+    results = {node.name for node in graph.nodes if operator(node) == "getitem" and set(references(node)) & taken}
+    return any(operator(node) == "ka_by_moments" and set(references(node)) & results for node in graph.nodes)
 
 
 def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> Part:
@@ -224,7 +220,7 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> P
     if _pools_across(graph):
         raise Unsupported("channels go first behind pooling")
     if _norms_groups(graph):
-        raise Unsupported("moments of groups of channels, and what is made of them")
+        raise Unsupported("moments of groups, and what is made of them")
     nest = checked_nest(graph, target) if kind == "kernel" else None
     call = as_call(original, graph, inputs, outputs) if kind == "residual" else None
     return Part(graph, inputs, outputs, kind, part_seconds(graph, nest, target), call)

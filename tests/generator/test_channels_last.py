@@ -111,7 +111,7 @@ def test_what_reads_across_gets_channels_first() -> None:
         ("least channel", ["rows/"]),
         ("transposed, softmax", ["cols/"]),
         ("mean of all", ["cols/"]),
-        ("instance norm", ["cols/"]),
+        ("instance norm", ["cols/", "pointwise/transpose"]),
         ("pooling", ["pointwise ", "pointwise/transpose"]),
         ("group norm", ["rows/", "pointwise/transpose"]),
         ("batch norm to group norm", ["rows/", "pointwise/transpose"]),

@@ -24,7 +24,7 @@ FORMS = [
     ("pointwise: half", "pointwise vec=8 hint=1"),
     ("pointwise: batch norm", "pointwise vec=1"),
     ("rows: softmax", "rows/warp items=3"),
-    ("rows: softmax", "rows/warp lanes=8 items=12 vec=2"),
+    ("rows: softmax", "rows/warp lanes=16 items=11 vec=2"),
     ("rows: layer norm", "rows/reg block=128 items=1"),
     ("rows: softmax wide", "rows/reg block=128 cluster=4 items=3"),
     ("rows: softmax wide", "rows/shared block=256 cluster=2"),

@@ -266,7 +266,8 @@ template <int ID, int T, int C, class OP, class S> KA_FN S ka_reduce(S x, S none
     __shared__ S part[32];
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
     __syncthreads();
-    x = threadIdx.x % 32 < T / 32 ? part[threadIdx.x % 32] : none;
+    constexpr unsigned warps = T > 32 ? T / 32 : 1;
+    x = threadIdx.x % 32 < warps ? part[threadIdx.x % 32] : none;
     x = ka_warp_reduce<OP>(x);
   }
   if (C > 1) {
