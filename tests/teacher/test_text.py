@@ -12,13 +12,12 @@ from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.graph import Operand, Value
 from kernel_assistant_training.teacher import answers
 
-RMS = """// set: T=256 V=4 I=6
-// launch: k0(x0, p0, out0, rows=B) grid=cdiv(B,T//32) block=T
+RMS = """// set: T=64 V=4 I=3
+// launch: k0(x0, p0, out0) grid=B block=T
 #include "ka/rows.cuh"
 extern "C" __global__ void __launch_bounds__(T) k0(const __grid_constant__ k0_args a) {
-  const int64_t r = blockIdx.x * (T / 32) + threadIdx.x / 32;
-  if (r >= a.rows) return;
-  ka::row<32, V, I> x;
+  const int64_t r = blockIdx.x;
+  ka::row<T, V, I> x;
   x.load(a.x0 + r * D0, D0);
   const float s0 = x.fold<ka::add>([](float v) { return v * v; });
   const float s1 = ka_rsqrt(s0 / D0 + C0);

@@ -13,6 +13,7 @@ from kernel_assistant.generator.nest import Access, Nest, accesses, build_nest
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import Operand
+from kernel_assistant_training.teacher.sharing import share
 from kernel_assistant_training.teacher.sizes import NoForm, Sizes
 
 #: Reasons that numbers in place of symbols do not change.
@@ -69,12 +70,16 @@ def lowered(task: Canonical, target: str) -> Lowered:
 def _nest(task: Canonical) -> tuple[Nest, bool] | str:
     """The loops, and whether they are over numbers; or why there are none."""
     try:
-        return build_nest(with_constants(task.graph, task.constants)), False
+        nest = build_nest(with_constants(task.graph, task.constants))
+        share(nest, task.sizes)
+        return nest, False
     except (Unsupported, AssertionError) as unsupported:
         if str(unsupported).startswith(_HOPELESS):
             return str(unsupported)
     try:
-        return build_nest(task.concrete()), True
+        nest = build_nest(task.concrete())
+        share(nest, task.sizes)
+        return nest, True
     except Unsupported as error:
         return str(error)
 

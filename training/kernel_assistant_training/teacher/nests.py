@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from kernel_assistant.generator.gathers import GATHERS
@@ -14,9 +15,11 @@ from kernel_assistant_training.teacher.answer import Answer
 from kernel_assistant_training.teacher.lowering import Lowered, lowered
 from kernel_assistant_training.teacher.pointwise import pointwise
 from kernel_assistant_training.teacher.rows import rows
-from kernel_assistant_training.teacher.sizes import NoForm
+from kernel_assistant_training.teacher.sizes import NoForm, Sizes
 
 FORMS = {"pointwise": pointwise, "rows": rows}
+#: Pixels of a channel from which a block or warp a channel pays.
+MANY_PIXELS = 256
 #: Operators that are read at computed positions, or are no loop over rows.
 ELSEWHERE = frozenset(
     {
@@ -37,7 +40,23 @@ def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
         form = FORMS.get(found.nest.family)
         if form is None or any(_has_gaps(found, access) for access in found.accesses):
             return []
-        return form(found, random)
+        return [*(_by_channels(found, random) if target == "cuda" else []), *form(found, random)]
+    except NoForm:
+        return []
+
+
+def _by_channels(found: Lowered, random: Random) -> list[Answer]:
+    """Elementwise work with several numbers for each channel: they are read, and computed, once for its pixels."""
+    nest, axes = found.nest, found.nest.outer
+    if nest.family != "pointwise" or found.sizes.value(nest.size(nest.inner)) < MANY_PIXELS:
+        return []
+    numbers = [one for one in found.accesses if one.linear(nest.inner) == 0 and any(axis in one.index for axis in axes)]
+    if len(numbers) < 2:
+        return []
+    turned = replace(nest, outer=[*nest.outer], reduced=[*nest.inner], inner=[])
+    own = Sizes(found.task, found.target, found.sizes.numeric)
+    try:
+        return rows(replace(found, nest=turned, sizes=own), random)[:2]
     except NoForm:
         return []
 

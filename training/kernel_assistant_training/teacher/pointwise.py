@@ -58,13 +58,14 @@ def _results(lowered: Lowered) -> list[tuple[Access, Expr]]:
 
 
 def _used(lowered: Lowered, result: Expr) -> list[tuple[Access, Load]]:
-    """Accesses that a result reads, in the order in which it does."""
+    """Accesses that a result reads, in the order of the graph's inputs."""
     found: dict[int, tuple[Access, Load]] = {}
     for expr in below([result]):
         if isinstance(expr, Load):
             access = plain(lowered.nest.loads[id(expr)])
             found.setdefault(id(access), (access, expr))
-    return list(found.values())
+    order = lowered.buffers()
+    return sorted(found.values(), key=lambda one: (order.index(one[0].buffer), one[0].name))
 
 
 def _names(lowered: Lowered) -> dict[int, str]:

@@ -79,8 +79,10 @@ class RowScope:
             else:
                 raise NoForm(f"{type(one).__name__} along a row")
         names.update(self._names)
-        parameters = [(load.ctype, access.name) for access, load in used.values()]
-        operands = [self._operand(access) for access, _ in used.values()]
+        order = self._lowered.buffers()
+        read = sorted(used.values(), key=lambda one: (order.index(one[0].buffer), one[0].name))
+        parameters = [(load.ctype, access.name) for access, load in read]
+        operands = [self._operand(access) for access, _ in read]
         if self._held is not None and (self._cuda or reads_held):
             parameters.insert(0, ("float", "v" if reads_held else ""))
             operands = operands if self._cuda else ["v", *operands]

@@ -28,7 +28,7 @@ class Sizes:
         self._values = {**task.graph.dims, **task.sizes}
         self._symbols = {size: name for name, size in task.sizes.items()}
         self._free = task.graph.dims
-        self._numeric = numeric
+        self.numeric = numeric
         self._arguments = "a." if target == "cuda" else "a->"
         self.free: dict[str, None] = {}
         self._aliases: dict[Size, str] = {}
@@ -81,7 +81,7 @@ class Sizes:
 
     def _number(self, number: int, times: str, over: str) -> str:
         """By name where lowering ran over numbers; over symbols, what is a number is meant as one."""
-        if number < 0 or not self._numeric or (number <= SMALL and number not in self._symbols):
+        if number < 0 or not self.numeric or (number <= SMALL and number not in self._symbols):
             return str(number)
         found = self._product(number)
         if found is not None:

@@ -10,7 +10,7 @@ from kernel_assistant.records.graph import Operand
 from kernel_assistant_training.teacher.lowering import with_constants
 
 #: What the second step, one block or thread, should have at most.
-MOST_ROWS = 65536
+MOST_ROWS = 16384
 ROW_STEPS = ("sum.dim_IntList", "amax", "amin")
 #: Order of a norm → what its elements become, and its sum at the end ("" for nothing).
 NORMS = {2: ("mul.Tensor", "sqrt"), 1: ("abs", "")}

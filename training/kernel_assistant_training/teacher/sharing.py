@@ -1,0 +1,74 @@
+"""Equal expressions of a nest become one, and what is known of sizes is taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernel_assistant.generator.expr import Const, Expr, Load, Op, Reduce
+from kernel_assistant.generator.nest import Nest
+from kernel_assistant.generator.sizes import Poly, size_value, symbols_of
+
+#: What a variance is divided by: a number of elements less one or none, and not below zero.
+LESS, AT_LEAST = "{0} - {1}", "ka_max({0}, {1})"
+
+
+def share(nest: Nest, sizes: Mapping[str, int]) -> None:
+    """In place. `sizes` are those that never vary: D0, D1, …"""
+    same: dict[int, Expr] = {}
+    known: dict[object, Expr] = {}
+    for expr in nest.program.exprs:
+        _point(expr, same)
+        found = known.setdefault(_key(nest, expr), _simple(expr, sizes))
+        same[id(expr)] = found
+    for output in nest.program.outputs:
+        output.expr = same.get(id(output.expr), output.expr)
+    kept = {id(expr) for expr in same.values()}
+    nest.program.exprs = [expr for expr in nest.program.exprs if id(expr) in kept]
+
+
+def _point(expr: Expr, same: dict[int, Expr]) -> None:
+    """Let an expression read those that stand for its arguments."""
+    if isinstance(expr, Op):
+        expr.args = tuple(same.get(id(arg), arg) for arg in expr.args)
+    elif isinstance(expr, Reduce):
+        expr.arg = same.get(id(expr.arg), expr.arg)
+        if expr.joint is not None:
+            name, x, first = expr.joint
+            total = same.get(id(first), first)
+            assert isinstance(total, Reduce)
+            expr.joint = (name, same.get(id(x), x), total)
+
+
+def _key(nest: Nest, expr: Expr) -> object:
+    if isinstance(expr, Load):
+        return (id(nest.loads[id(expr)]), expr.ctype)
+    if isinstance(expr, Const):
+        return ("const", expr.ctype, type(expr.value), expr.value)
+    if isinstance(expr, Op):
+        return (expr.text, expr.ctype, *map(id, expr.args))
+    if isinstance(expr, Reduce):
+        return (expr.kind, expr.ctype, id(expr.arg))
+    return id(expr)
+
+
+def _simple(expr: Expr, sizes: Mapping[str, int]) -> Expr:
+    if not isinstance(expr, Op) or len(expr.args) != 2 or expr.text not in (LESS, AT_LEAST):
+        return expr
+    left, right = expr.args
+    if not isinstance(right, Const) or right.value != 0:
+        return expr
+    if expr.text == LESS:
+        return left if isinstance(left, Const) else expr
+    return left if _least(left, sizes) > 0 else expr
+
+
+def _least(expr: Expr, sizes: Mapping[str, int]) -> float:
+    """A size, or a size less a number, where it never varies; else 0."""
+    if isinstance(expr, Op) and expr.text == LESS and isinstance(expr.args[1], Const):
+        less = expr.args[1].value
+        return _least(expr.args[0], sizes) - less if isinstance(less, int | float) else 0
+    if not isinstance(expr, Const) or not isinstance(expr.value, int | Poly):
+        return 0
+    if any(name not in sizes for name in symbols_of(expr.value)):
+        return 0
+    return size_value(expr.value, dict(sizes))
