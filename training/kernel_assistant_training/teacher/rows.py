@@ -8,7 +8,7 @@ from random import Random
 from kernel_assistant.generator.sizes import symbols_of
 from kernel_assistant.records.graph import DTYPE_BYTES
 from kernel_assistant_training.teacher.answer import Answer, Pieces, kernel
-from kernel_assistant_training.teacher.lowering import Lowered
+from kernel_assistant_training.teacher.lowering import FLOATS, Lowered
 from kernel_assistant_training.teacher.rows_text import RowText, reads_once
 from kernel_assistant_training.teacher.sizes import NoForm
 
@@ -53,8 +53,10 @@ def rows(lowered: Lowered, random: Random) -> list[Answer]:
 
 def _forms(lowered: Lowered, random: Random, count: int, columns: int, free: bool) -> list[tuple[str, dict[str, int]]]:
     """(warp | block | stream, constants), best guess first."""
-    widths = [DTYPE_BYTES[access.dtype] for access in lowered.accesses if access.buffer and access.dtype[0] in "fb"]
-    vec = min(8, 16 // min((width for width in widths if width > 1), default=4))
+    along = set(lowered.nest.reduced)
+    moved = [access for access in lowered.accesses if access.buffer and along & set(access.index)]
+    widths = [DTYPE_BYTES[access.dtype] for access in moved if access.dtype in FLOATS]
+    vec = min(8, 16 // min(widths, default=4))
     once = reads_once(lowered.nest)
     found: list[tuple[str, dict[str, int]]] = []
     if not free and columns <= WARP and count > 1:
