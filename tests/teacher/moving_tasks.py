@@ -144,8 +144,8 @@ def scans() -> list[Task]:
         task("columns_first", lambda x, y: torch.cumsum(x * y, 0), _given((131,), (131,))),
         task(
             "weighted",
-            lambda x, w: torch.cumsum(x * w, 2),
-            lambda size: (torch.randn(size, 48, 160), torch.randn(160)),
+            lambda x, w, s: torch.cumsum(x * w, 2) * s,
+            lambda size: (torch.randn(size, 48, 160), torch.randn(160), torch.randn(())),
         ),
     ]
 

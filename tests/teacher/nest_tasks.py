@@ -109,6 +109,7 @@ def tasks() -> Iterator[Task]:
     yield task("smooth", nn.CrossEntropyLoss(label_smoothing=0.1), _classes)
     yield task("squares", nn.MSELoss(), _two(3, 70))
     yield task("softened", _softened, _normal(65))
+    yield task("turned_across", lambda x: torch.flip(x / (x * x).mean(1, keepdim=True).sqrt(), [2]), _normal(12, 33))
     for dtype in HALVES:
         name = str(dtype).rpartition(".")[2]
         yield task(f"gate_{name}", lambda x, y: x * torch.sigmoid(y) - 0.25, _two(33), dtype)

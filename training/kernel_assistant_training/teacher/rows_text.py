@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kernel_assistant.generator.expr import Const, Expr, Load, Op, Reduce
 from kernel_assistant.generator.nest import Nest
 from kernel_assistant_training.teacher.expressions import below, stored
@@ -55,10 +57,12 @@ class RowText(RowReductions):
         text = "\n".join(self._lines)
         named: list[str] = []
         for offset in sorted(self._offsets, key=len, reverse=True):
-            if text.count(offset) > 1 and ("/" in offset or "%" in offset):
+            # Not where it is only the beginning of another one: "… + r % D1 * -1".
+            whole = re.compile(re.escape(offset) + r"(?! [*/%])")
+            if len(whole.findall(text)) > 1 and ("/" in offset or "%" in offset):
                 name = f"i{len(named) or ''}"
                 named.append(f"const int64_t {name} = {offset};")
-                text = text.replace(offset, name)
+                text = whole.sub(name, text)
         return [*named, *text.split("\n")] if named else self._lines
 
     def _check(self) -> None:

@@ -161,7 +161,7 @@ def _rows(named: Named, place: Around, dim: int, operator: str) -> list[Answer]:
         (place.after, place.after_loads, [("float", place.hole.text)]),
     ):
         names, letter = parameters(every), place.source.at[dim].text
-        along = [load for load in every if load.at[-1].text == letter]
+        along = [load for load in every if load.at and load.at[-1].text == letter]
         for load in every:
             if any(letter in one.uses for one in (load.at[:-1] if load in along else load.at)):
                 raise Unsupported("a row that is read otherwise")
