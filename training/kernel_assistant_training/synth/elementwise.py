@@ -96,10 +96,8 @@ def root(make: Builder, x: Tensor) -> Tensor:
     op = make.random.choice(("sqrt", "sqrt", "rsqrt", "log", "log", "log1p"))
     if not x.positive:
         x = make.each("abs", x, positive=True) if make.random.random() < 0.5 else square(make, x)
-        if op != "log1p" and op != "sqrt":
-            x = make.each("add.Tensor", x, numbers.half_eps(make.random, make.dtype), positive=True)
-    else:
-        need(op in ("sqrt", "log1p") or x.most >= 1)
+    if op in ("log", "rsqrt"):
+        x = make.each("add.Tensor", x, numbers.half_eps(make.random, make.dtype), positive=True)
     return make.each(op, x, most=1e3 if op == "rsqrt" else 30.0, positive=op in ("sqrt", "rsqrt", "log1p"))
 
 

@@ -16,7 +16,7 @@ WINDOW = {"cpu": (1 << 20, 64 << 20), "cuda": (8 << 20, 512 << 20)}
 
 def elements(spec: TensorSpec, dims: dict[str, int]) -> int:
     """Of a value whose sizes are products, which is all that the sampler makes."""
-    return math.prod(_size(size, dims) for size in spec.shape)
+    return math.prod(size_at(size, dims) for size in spec.shape)
 
 
 def spec_bytes(spec: TensorSpec, dims: dict[str, int]) -> int:
@@ -45,7 +45,8 @@ def fitted(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
     return msgspec.structs.replace(graph, dims={"B": found})
 
 
-def _size(text: str, dims: dict[str, int]) -> int:
+def size_at(text: str, dims: dict[str, int]) -> int:
+    """Value of a product of numbers and free dimensions."""
     if text.isdigit():
         return int(text)
     return math.prod(int(one) if one.isdigit() else dims[one] for one in text.split("*"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import Operand, Value
-from kernel_assistant.worker.runner.plan import evaluate
+from kernel_assistant_training.synth.memory import size_at
 
 _TORCH = {
     "f64": "float64",
@@ -115,7 +115,7 @@ def _made(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
 
 
 def _drawn(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
-    sizes = [evaluate(size, graph.dims) for size in value.spec.shape]
+    sizes = [size_at(size, graph.dims) for size in value.spec.shape]
     shape = ", ".join(map(str, sizes))
     dtype = _TORCH[value.spec.dtype]
     tail = "" if dtype == "float32" else f", dtype=torch.{dtype}"
@@ -140,6 +140,6 @@ def _limits(graph: OpGraph) -> dict[str, int]:
         along = places[2]
         dim = along if isinstance(along, int) else node.args[int(along)]
         if isinstance(index, str) and isinstance(table, str) and isinstance(dim, int):
-            size = evaluate(graph.spec(table[1:]).shape[dim], graph.dims)
+            size = size_at(graph.spec(table[1:]).shape[dim], graph.dims)
             found[index[1:]] = min(size, found.get(index[1:], size))
     return found

@@ -20,7 +20,8 @@ def reduction(make: Builder, x: Tensor) -> Tensor:
 def product(make: Builder, x: Tensor) -> Tensor:
     dim = last(make, x)
     need(x.last <= 4096 and make.dtype == "f32")
-    near = make.each("add.Tensor", make.each("mul.Tensor", make.each("tanh", x, most=1.0), 0.1), 1.0, positive=True)
+    small = make.each("mul.Tensor", make.each("tanh", x, most=1.0), 0.1 if x.last <= 400 else 0.01)
+    near = make.each("add.Tensor", small, 1.0, positive=True)
     keep = make.random.random() < 0.5
     shape = rows_of(x.shape, (dim % x.rank,), keep)
     return make.add("prod.dim_int", near, dim, *((True,) if keep else ()), shape=shape, most=100.0, positive=True)
