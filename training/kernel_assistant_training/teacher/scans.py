@@ -95,7 +95,7 @@ def _written(named: Named, place: Around, node: Node, dim: int, back: bool) -> l
     if last:
         return _threads(named, place, dim, operator, operands, [(128, 1), (256, 1), (64, 1)])
     widest = 2 if _dtype(place) in HALVES else 1
-    columns = [(128, widest), (256, widest), (128, 2 * widest), (64, widest)]
+    columns = [(128, 2 * widest), (256, widest), (128, widest), (64, widest)][:: 1 if widest == 2 else -1]
     found = _threads(named, place, dim, operator, operands, columns)
     if named.target == "cpu":
         return found
@@ -143,7 +143,7 @@ def _tall(named: Named, place: Around, dim: int, operator: str, operands: str) -
     tiles = f"cdiv({inner_text},X*V)"
     grid = f"grid={tiles if outer_text == '1' else f'{outer_text}*{tiles}'} block=X*Y"
     widest = 2 if _dtype(place) in HALVES else 1
-    sets = [f"X=32 Y={down} V={widest}" for down in (16, 32, 8)]
+    sets = [f"X=32 Y={down} V={widest}" for down in (32, 16, 8)]
     made = [pieces(named, one, [], grid, "ka/columns.cuh", body, threads="X * Y") for one in sets]
     return [Answer(one.source(), ("scan-tall",)) for one in made]
 
@@ -207,7 +207,10 @@ def _chunks(named: Named, place: Around, dim: int, operator: str, operands: list
     one = pieces(named, "", [], grid, "ka/scan.cuh", [first], ("u0",))
     two = pieces(named, "", [], grid, "ka/scan.cuh", [second], ("u0", "out0"))
     scratch = f"u0 f64[{named.product(place.shape[:dim], '')}, P]"
-    made = [in_two(one, two, f"T=256 V={vector} N={16 // vector} P={parts}", scratch) for parts in (64, 128, 32)]
+    # Pieces of some tiles each, and blocks for every multiprocessor.
+    best = 1 << (min(256, named.value(size) // 8192).bit_length() - 1)
+    sets = [f"T=256 V={vector} N={16 // vector} P={parts}" for parts in (best, 2 * best, best // 2)]
+    made = [in_two(one, two, each, scratch) for each in sets]
     return [Answer(each.source(), ("scan-chunks",)) for each in made]
 
 
@@ -230,6 +233,7 @@ def _schedules(place: Around, dim: int) -> list[tuple[int, int, int]]:
     every += [(64, vector, 1), (32, vector, 1), (256, vector, 1)]
     if not isinstance(size, int):
         return every[:4]
-    wanted = min(size, 256 * vector * 4)
+    # On the H200, rows of half types want eight elements a thread, of float up to sixteen.
+    wanted = min(size, 4096 if vector == 4 else 2048)
     ordered = sorted(every, key=lambda one: (abs(one[0] * one[1] * one[2] - wanted), one[0] != 256))
     return ordered[:5]

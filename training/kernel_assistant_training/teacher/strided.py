@@ -133,7 +133,7 @@ def _schedules(fold: Fold, vector: int) -> list[tuple[int, int, int]]:
     """(threads across, threads down, columns a thread)."""
     width = math.prod(size if isinstance(size, int) else 1 for size in fold.inner)
     if width < 64:
-        return [(8, 32, 4), (8, 32, 2), (16, 16, 2), (8, 64, 4)]
+        return [(8, 64, 4), (8, 32, 4), (8, 32, 2), (16, 16, 2)]
     if width < 256:
         return [(16, 16, vector), (32, 8, vector), (16, 32, vector), (32, 16, 2)]
     return [(32, 8, vector), (32, 16, vector), (32, 4, vector), (64, 4, vector), (32, 8, 2)]

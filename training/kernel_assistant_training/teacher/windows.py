@@ -12,7 +12,7 @@ from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import Node
 from kernel_assistant_training.teacher.answer import Answer
 from kernel_assistant_training.teacher.around import FLOATS, Around, around, pieces
-from kernel_assistant_training.teacher.frame import is_home, lambda_text, parameters
+from kernel_assistant_training.teacher.frame import HALVES, is_home, lambda_text, parameters
 from kernel_assistant_training.teacher.moves import argument, name_of, numbers
 from kernel_assistant_training.teacher.named import Named
 from kernel_assistant_training.teacher.sizes import NoForm
@@ -170,7 +170,7 @@ def _written(named: Named, place: Around, pool: Pool) -> list[Answer]:
     outs = [named.size(size) for size in place.shape[-pool.dims :]]
     lines = outs[-2] if pool.dims > 1 else "1"
     found = []
-    for threads, together in _schedules(pool, place.shape[-2] if pool.dims > 1 else 1):
+    for threads, together in _schedules(pool, place.shape[-2] if pool.dims > 1 else 1, load.dtype in HALVES):
         bands = [f"cdiv({lines},R)"] if pool.dims > 1 else []
         total = "*".join([planes, *outs[: pool.dims - 2], *bands, outs[-1]])
         sets, grid = f"T={threads} R={together}", f"grid=cdiv({total},T) block=T"
@@ -190,11 +190,10 @@ def _beside(named: Named, place: Around, load: Load, pool: Pool) -> str:
     return f"ka::channel({named.prefix}{load.buffer}, {named.size(place.shape[channel])})"
 
 
-def _schedules(pool: Pool, lines: object) -> list[tuple[int, int]]:
-    """(threads, outputs below each other): several where their windows share rows."""
+def _schedules(pool: Pool, lines: object, half: bool) -> list[tuple[int, int]]:
+    """(threads, outputs below each other), as the H200 likes them: more where windows share rows, and for half types."""
     if pool.dims == 1 or (isinstance(lines, int) and lines < 2):
         return [(256, 1), (128, 1), (512, 1)]
     shared, closest = pool.shared
-    best = 4 if shared and closest else 2 if shared else 1
-    others = [one for one in (2, 1, 4) if one != best]
-    return [(256, best), (256, others[0]), (128, best), (512, best), (256, others[1])]
+    best, other = (4, 2) if half or (shared and closest) else (2, 4)
+    return [(128, best), (256, best), (128, other), (256, 1), (512, best)]
