@@ -191,7 +191,7 @@ def _beside(named: Named, place: Around, load: Load, pool: Pool) -> str:
 
 
 def _schedules(pool: Pool, lines: object, half: bool) -> list[tuple[int, int]]:
-    """(threads, outputs below each other), as the H200 likes them: more where windows share rows, and for half types."""
+    """(threads, outputs below each other): more where windows share rows and for half types, as an H200 says."""
     if pool.dims == 1 or (isinstance(lines, int) and lines < 2):
         return [(256, 1), (128, 1), (512, 1)]
     shared, closest = pool.shared
