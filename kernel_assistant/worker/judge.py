@@ -60,6 +60,10 @@ class Judge:
             )
         return self._profiler
 
+    def prepare(self) -> None:
+        """Make the profiler with its sets."""
+        _ = self.profiler
+
     def baseline(self, which: str) -> Answer:
         """Time of the reference in eager mode or under torch.compile, in milliseconds."""
         answer = self.profiler.baseline(which)
