@@ -23,13 +23,15 @@ CONTEXT_TOKENS = 128_000
 
 @dataclass(frozen=True)
 class Connection:
-    """Makes clients for one model; every conversation has its own, with a seed of its own. `compact`: the profile."""
+    """Makes clients for one model; every conversation has its own, with a seed of its own. `compact`: the profile.
+    `turns`: replies that a conversation may have, 0 for any number."""
 
     endpoint: Endpoint | None
     context_tokens: int
     compact: bool
     word: str
     settings: Settings
+    turns: int = 0
 
     def client(self, number: int) -> ModelClient:
         """For conversation `number`. Raises MissingError and UsageError."""
@@ -56,14 +58,14 @@ def connect(settings: Settings, endpoint: str, model: str) -> Connection:
     entry = find(word, settings)
     if entry.kind is ModelKind.gguf and entry.compact and running(settings) is None:
         llama.check_installed()
-        return Connection(None, 0, True, word, settings)
+        return Connection(None, 0, True, word, settings, entry.turns)
     place = endpoint_for(settings, word)
     # A bare URL says nothing of the model there, and its key is in a variable.
     bare = entry.kind is ModelKind.endpoint and not entry.remote_name
     key = place.key or (os.environ.get(settings.api_key_env, "") if bare else "")
     name, context = _served(place.url, key, model if endpoint else "", place.model if not bare else "")
     found = Endpoint(place.url, key, name, place.engine, place.compact)
-    return Connection(found, context, place.compact, word, settings)
+    return Connection(found, context, place.compact, word, settings, entry.turns)
 
 
 def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:

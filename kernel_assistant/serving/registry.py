@@ -23,6 +23,8 @@ from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
 #: Where a model that comes with the package lies. This version has none.
 SHIPPED = Path(__file__).parent / "models" / "kernel-assistant.gguf"
 SHIPPED_NAME = "shipped"
+#: It has learned first answers and no observations: asked again it answers better than told what went wrong.
+SHIPPED_TURNS = 1
 
 
 class ModelKind(str, Enum):
@@ -36,7 +38,8 @@ class ModelKind(str, Enum):
 
 class ModelEntry(Record, frozen=True, kw_only=True):
     """`where`: path, hub name or URL. `remote_name` and `key_variable` are an endpoint's: the model to ask for there,
-    and the environment variable with the key. `compact`: the small prompt profile."""
+    and the environment variable with the key. `compact`: the small prompt profile. `turns`: replies of one conversation
+    that the model can give, 0 where it takes any number."""
 
     name: str
     kind: ModelKind
@@ -44,6 +47,7 @@ class ModelEntry(Record, frozen=True, kw_only=True):
     remote_name: str = ""
     key_variable: str = ""
     compact: bool = False
+    turns: int = 0
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
@@ -67,7 +71,9 @@ def entries() -> dict[str, ModelEntry]:
     fit."""
     found = {}
     if SHIPPED.is_file():
-        found[SHIPPED_NAME] = ModelEntry(name=SHIPPED_NAME, kind=ModelKind.gguf, where=str(SHIPPED), compact=True)
+        found[SHIPPED_NAME] = ModelEntry(
+            name=SHIPPED_NAME, kind=ModelKind.gguf, where=str(SHIPPED), compact=True, turns=SHIPPED_TURNS
+        )
     path = registry_file()
     if not path.is_file():
         return found

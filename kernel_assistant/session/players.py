@@ -32,6 +32,8 @@ from kernel_assistant.store import JobOptions
 MODEL_SHARE = 0.7
 #: Evaluations without a better candidate: a model needs more tries than a search by measurement.
 PATIENCE = 24
+#: Conversations with a model that answers once.
+ATTEMPTS = 8
 GENERATOR = "generator"
 
 
@@ -104,7 +106,8 @@ class Players:
     def _models(self, connection: Connection) -> tuple[Transcribed, ...]:
         guidance = guidance_for(Path(self._task.path))
         first = self._services.store.transcripts.count(self._services.job)
-        for number in range(first, first + self._options.episodes):
+        asked = self._options.episodes
+        for number in range(first, first + (ATTEMPTS if connection.turns and asked == 1 else asked)):
             policy = self._model(connection, guidance, number)
             self._open.append(Transcribed(policy, self._services.store, self._services.job, number))
         return tuple(self._open)
@@ -128,7 +131,8 @@ class Players:
         )
         compact = connection.compact
         profile = CompactProfile(workspace, target) if compact else FullProfile(self._task, guidance)
-        turns = min(self._options.turns, guidance.turns or self._options.turns)
+        most = self._options.turns
+        turns = min(most, guidance.turns or most, connection.turns or most)
         limits = Limits(turns=turns, tokens=self._options.tokens)
         return ModelPolicy(connection.client(number), profile, world, limits, self._emit, self._services.said)
 

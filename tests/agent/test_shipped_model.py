@@ -52,7 +52,7 @@ def play(norm, cancel, tmp_path, monkeypatch):
             resume_steps=(),
             said=(),
         )
-        chosen = players.Players(norm.task, JobOptions(policy="auto", turns=1), norm, services, told.append, cancel)
+        chosen = players.Players(norm.task, JobOptions(policy="auto", episodes=2), norm, services, told.append, cancel)
         try:
             trajectory = Episode(chosen.judging, chosen.phases(4), told.append, cancel).run()
             chosen.keep(trajectory)
@@ -69,7 +69,9 @@ def play(norm, cancel, tmp_path, monkeypatch):
 def test_auto_lets_the_shipped_model_play_first(play, shipped, monkeypatch):
     monkeypatch.setattr(registry, "SHIPPED", shipped)
     trajectory, told = play()
-    (transcript,) = play.store.transcripts.of("1")
+    transcript, other = play.store.transcripts.of("1")
+    # Each is asked once.
+    assert len(transcript.replies) == len(other.replies) == 1
     assert (transcript.model, transcript.profile) == ("shipped", "compact")
     system, task, reply = transcript.messages[:3]
     assert system.content == compact_system("cpu")
