@@ -78,14 +78,25 @@ def _rows(shape: Shape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _split_rows(shape: Shape, cores: int) -> list[Schedule]:
-    """Too few rows to fill the device are shared: eight blocks a processor, or many more of at least PART_BYTES."""
+    """Too few rows to fill the device are shared: eight blocks a processor, or many more of at least PART_BYTES.
+
+    With many parts, four or eight vectors a thread are in flight, and small blocks leave a processor one by one; then
+    as many parts as fill the device a whole number of times.
+    """
     wanted = max(8 * cores // shape.outer, 2)
     parts = 1 << (wanted - 1).bit_length()
     many = min(shape.reduced * shape.row_bytes // PART_BYTES, 16384)
-    joined = [make("cuda", "rows/split", parts=many, unroll=u, join=1, vec=shape.vec) for u in (4, 2) if many > parts]
+    joined, waves = [], []
+    if many > parts:
+        joined = [
+            make("cuda", "rows/split", parts=many, block=block, unroll=unroll, hint=hint, join=1, vec=shape.vec)
+            for block, unroll, hint in ((512, 4, 0), (256, 4, 1), (512, 2, 0), (256, 4, 0), (256, 8, 1), (256, 2, 0))
+        ]
+        count = max(16 * cores // shape.outer, 2)
+        waves = [make("cuda", "rows/split", parts=count, block=256, unroll=4, vec=shape.vec)] if count <= 4096 else []
     pieces = [count for count in (parts, parts // 2, parts * 2) if 2 <= count <= 4096]
     split = [make("cuda", "rows/split", parts=count, unroll=u, vec=shape.vec) for count in pieces for u in (2, 4)]
-    return [*joined, *split]
+    return [*joined, *split[:1], *waves, *split[1:]]
 
 
 def _safe_first(found: list[Schedule]) -> list[Schedule]:

@@ -21,13 +21,15 @@ class Layout:
     alignment the row's first vector follows, None where rows begin aligned. `stepped` are those of `vector` whose place
     has to be computed for each vector, as the row consists of pieces; `still` are loads that are the same for all
     elements of a vector. `at` gives a position from "e + k".
-    `full`: no vector has elements outside. `loops` are further loops that stand still within a vector.
+    `full`: no vector has elements outside. `even`: one is inside or outside as a whole. `loops` are further loops that
+    stand still within a vector. `again` are accesses that many rows or pieces of a row share: they stay in the caches.
     """
 
     axes: list[Axis]
     vec: int
     hint: int = 0
     full: bool = False
+    even: bool = False
     index: str = "int"
     limit: str = "R"
     at: str = "{}"
@@ -36,6 +38,7 @@ class Layout:
     vector: set[int] = field(default_factory=set)
     stepped: set[int] = field(default_factory=set)
     still: set[int] = field(default_factory=set)
+    again: set[int] = field(default_factory=set)
     loops: list[Loops] = field(default_factory=list)
 
     def inside(self) -> str:
@@ -72,6 +75,8 @@ def make_layout(nest: Nest, axes: list[Axis], outer: list[Axis], vec: int, hint:
     if layout.shift is None:
         layout.stepped = {id(a) for a in plain if a.stepped(axes, vec) and a.aligned(outer, vec)}
         layout.still = {id(a) for a in plain if stands_still(a, axes, vec)}
+        layout.even = multiple_of(nest.size(axes), vec)
+    layout.again = {id(access) for access in plain if 0 in [*access.along(outer), *access.along(axes)]}
     layout.vector = {id(access) for access in aligned} | layout.stepped
     return layout
 
@@ -125,8 +130,8 @@ class Group:
         steady = self._row(access)
         if id(access) in layout.vector:
             name = "ka_row_load_reversed" if layout.reverse else "ka_row_load"
-            kind = f"{name}<{layout.vec}, {layout.hint}, {full}>"
-            unit.add(f"{kind}({to}, {steady}, e, {layout.limit});")
+            hint = 0 if id(access) in layout.again else layout.hint
+            unit.add(f"{name}<{layout.vec}, {hint}, {full}>({to}, {steady}, e, {layout.limit});")
             return
         if id(access) in layout.still and not layout.reverse:
             place = f"({steady})[{unit.position(access, layout.axes, 'e')}]"

@@ -27,7 +27,7 @@ def emit_pointwise(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     plan = plan_passes(nest)
     layout = make_layout(nest, nest.inner, nest.outer, vec, schedule["hint"], shiftable=False)
     layout.index, layout.limit = "int64_t", "N"
-    layout.full = isinstance(size, int) and size % vec == 0
+    layout.full = layout.even
     per_row = f"(N + {vec - 1}) / {vec}" if vec > 1 else "N"
     unit.add(f"const int64_t N = {unit.size(size)}, per_row = {per_row}, groups = per_row * ({unit.size(rows)});")
     unit.add(f"const int64_t first = (int64_t)blockIdx.x * {block * unroll} + threadIdx.x;")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernel_assistant.generator.cuda.common import Reducing
 from kernel_assistant.generator.cuda.group import Group, Layout
@@ -126,8 +126,27 @@ class Sweep:
 
     def _swept(self, body: Body, part: Pass, reducing: Reducing, first: bool) -> None:
         unit, layout = body.unit, self.layout
-        group = Group(body, layout, "[u]")
         self._open(unit)
+        if self.copies.accesses or layout.full or layout.vec == 1:
+            self._batch(body, part, reducing, layout, first)
+        else:
+            # Most batches are whole, and ask no element where the row ends.
+            whole = replace(layout, full=True)
+            above = " && base >= 0" if layout.shift is not None else ""
+            unit.open(f"if (base + {(self.unroll - 1) * self.step + layout.vec} <= {layout.limit}{above})")
+            self._batch(body, part, reducing, whole, first)
+            unit.close()
+            unit.open("else")
+            if layout.even:
+                self._rest(body, part, reducing, whole)
+            else:
+                self._batch(body, part, reducing, layout, first)
+            unit.close()
+        unit.close()
+
+    def _batch(self, body: Body, part: Pass, reducing: Reducing, layout: Layout, first: bool) -> None:
+        """`unroll` vectors from `base` on: all loads, then what is computed of them."""
+        unit, group = body.unit, Group(body, layout, "[u]")
         group.declare(part.body, f"[{self.unroll}]")
         self._vectors(unit)
         for access in group.wanted(part.body):
@@ -142,11 +161,20 @@ class Sweep:
         self._vectors(unit)
         self._compute(body, part, reducing, group)
         unit.close()
+
+    def _rest(self, body: Body, part: Pass, reducing: Reducing, layout: Layout) -> None:
+        """Fewer than `unroll` vectors from `base` on, one by one: few registers and little text."""
+        unit, group = body.unit, Group(body, layout)
+        unit.add("#pragma unroll 1")
+        unit.open(f"for ({layout.index} e = base; e < {layout.limit}; e += {self.step})")
+        group.declare(part.body)
+        group.load(part.body)
+        self._compute(body, part, reducing, group)
         unit.close()
 
     def _compute(self, body: Body, part: Pass, reducing: Reducing, group: Group) -> None:
         """What happens to the vector at `e`, once it is loaded."""
-        unit, layout = body.unit, self.layout
+        unit, layout = body.unit, group.layout
         group.declare_stores(part.stores)
         reducing.before(unit, layout.vec)
         inner = group.open()

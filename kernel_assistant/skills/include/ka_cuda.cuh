@@ -80,14 +80,17 @@ template <class T, int V> struct ka_pack {
   union { word words[count]; T values[V]; };
   __device__ __forceinline__ ka_pack() {}
 };
-template <int V, int H, class T> KA_FN void ka_load(T (&out)[V], const T* p) {
-  ka_pack<T, V> pack;
+template <int H, class T, int V> KA_FN void ka_load_words(ka_pack<T, V>& pack, const T* p) {
   typedef typename ka_pack<T, V>::word word;
 #pragma unroll
   for (int w = 0; w < pack.count; ++w) {
     const word* from = reinterpret_cast<const word*>(p) + w;
     pack.words[w] = H ? __ldcs(from) : *from;
   }
+}
+template <int V, int H, class T> KA_FN void ka_load(T (&out)[V], const T* p) {
+  ka_pack<T, V> pack;
+  ka_load_words<H>(pack, p);
 #pragma unroll
   for (int k = 0; k < V; ++k) out[k] = pack.values[k];
 }
@@ -119,12 +122,16 @@ template <int V, class T> KA_FN void ka_fill(T (&out)[V], T value) {
 // ---- Rows: elements e … e+V-1 of a row of n; what is outside [0, n) is not touched and reads as 0.
 template <int V, int H, bool FULL, class T, class I>
 KA_FN void ka_row_load(T (&out)[V], const T* __restrict__ row, I e, I n) {
+  // Taken apart behind the branch: short elements would be right after the load, which then is waited for at once.
+  ka_pack<T, V> pack;
   if (FULL || (e >= 0 && e + V <= n)) {
-    ka_load<V, H>(out, row + e);
+    ka_load_words<H>(pack, row + e);
   } else {
 #pragma unroll
-    for (int k = 0; k < V; ++k) out[k] = e + k >= 0 && e + k < n ? row[e + k] : T();
+    for (int k = 0; k < V; ++k) pack.values[k] = e + k >= 0 && e + k < n ? row[e + k] : T();
   }
+#pragma unroll
+  for (int k = 0; k < V; ++k) out[k] = pack.values[k];
 }
 template <int V, int H, bool FULL, class T, class I>
 KA_FN void ka_row_store(T* row, I e, I n, const T (&in)[V]) {
