@@ -87,6 +87,18 @@ def test_values(name: str, line: str, tmp_path: Path) -> None:
     check(model, resized((x,), 1), built)
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize(
+    "line", ["cols/reg tx=8 ty=4 items=6 vec=4", "cols/stream tx=8 ty=4 unroll=2", "cols/split tx=8 ty=4 parts=3 vec=4"]
+)
+def test_equal_values_have_exactly_that_mean(line: str, tmp_path: Path) -> None:
+    """As in PyTorch: a rounded mean would be multiplied by the inverse of a deviation of zero."""
+    model = Function(lambda x: F.layer_norm(x.permute(0, 2, 3, 1), (24,)).permute(0, 3, 1, 2))
+    x = torch.linspace(0.1, 7, 96).reshape(1, 1, 8, 12).expand(3, 24, 8, 12).contiguous()
+    (found,) = OnHost(export(model, x), read_schedule("cuda", line), tmp_path)({"x0": x})
+    assert not found.any()
+
+
 GROUPS = """dims B=3
 input x0 f32[B,24,5,9]/1080,1,216,24
 param p0 f32[24] weight

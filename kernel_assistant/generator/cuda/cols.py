@@ -17,7 +17,8 @@ from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.sizes import size_text
 from kernel_assistant.records import Launch
 
-#: Mean and variance share a pass where rows are read again. Maximum and exponentials do not: one more exponential each.
+#: Mean and variance share a pass, around a value of the column: a column of equal values has exactly that mean.
+#: Maximum and exponentials do not: one more exponential each.
 JOINT = "m2"
 
 
@@ -34,7 +35,7 @@ def column_layout(nest: Nest, schedule: Schedule) -> Layout:
 def emit_cols(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
     unit = Unit(nest.prefix + "cols", "cuda")
     in_registers = schedule.form == "cols/reg"
-    plan = plan_passes(nest, is_kept) if in_registers else plan_passes(nest, nothing, joint=JOINT)
+    plan = plan_passes(nest, is_kept if in_registers else nothing, joint=JOINT)
     layout = column_layout(nest, schedule)
     begin_columns(unit, nest, schedule, "blockIdx.x")
     body = Body(unit, nest)
@@ -237,7 +238,7 @@ class Columns:
         group.store(part.stores)
 
     def reducing(self, part: Pass) -> Reducing:
-        return Reducing(self.nest, part, joint=False if self.items else JOINT)
+        return Reducing(self.nest, part, joint=JOINT)
 
     def finish(self, body: Body, part: Pass) -> None:
         """Join the threads that share a column, and name the results."""

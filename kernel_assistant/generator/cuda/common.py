@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_assistant.generator.cpu.common import IDENTITY
-from kernel_assistant.generator.expr import Axis, Expr, Load, Reduce
+from kernel_assistant.generator.expr import Axis, Expr, Load, Op, Reduce
 from kernel_assistant.generator.lower import Output
 from kernel_assistant.generator.nest import Access, Nest, accesses
 from kernel_assistant.generator.passes import Pass, joint_reduce
@@ -144,5 +144,15 @@ class Reducing:
             name = f"{prefix}j{self.number(reduce)}{suffix}"
             sum_text = f"({name}.mean * {name}.count)"
             body.names[id(first)] = sum_text if kind == "m2" else f"{name}.top"
+            if kind == "m2":
+                # Not the sum divided again: a mean of equal values is that value, as in PyTorch.
+                body.names[id(_mean_within(reduce, first))] = f"{name}.mean"
             body.names[id(reduce)] = f"{name}.m2" if kind == "m2" else f"{name}.total"
             assert x.ctype == reduce.ctype
+
+
+def _mean_within(squares: Reduce, total: Reduce) -> Expr:
+    """The mean around which a joint reduction takes squares; the reduction itself where it is written otherwise."""
+    square = squares.arg
+    mean = square.args[1] if isinstance(square, Op) and len(square.args) == 2 else None
+    return mean if isinstance(mean, Op) and mean.args[0] is total else squares
