@@ -102,7 +102,7 @@ class Canonical(Record, frozen=True, kw_only=True):
             if value in self.constants:
                 return self.constants[value]
             found = size(value)
-            return int(found) if found != value and found.isdigit() else found
+            return int(found) if found.isdigit() else found
 
         return _mapped(self.graph, size, item)
 
