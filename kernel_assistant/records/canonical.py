@@ -133,7 +133,10 @@ def canonical(graph: OpGraph) -> Canonical:
         if isinstance(value, float):
             return value if value in PLAIN else constants.setdefault(value, f"C{len(constants)}")
         # A string is a value's name, a dtype, a mode, or a size.
-        return size(value) if all(one.isdigit() or one in graph.dims for one in value.split("*")) else value
+        if not all(one.isdigit() or one in graph.dims for one in value.split("*")):
+            return value
+        symbol = size(value)
+        return int(symbol) if symbol.isdigit() else symbol
 
     found = _mapped(graph, size, item)
     return Canonical(
