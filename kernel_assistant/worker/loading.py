@@ -21,6 +21,9 @@ from .memory import MemoryGuard
 from .recorded import recorded_module
 from .worker_errors import TaskError, user_code
 
+#: Modules that were there before the first load: those of this process, wherever their files lie.
+_ours: set[str] = set()
+
 
 def load_module(task: dict[str, Any]) -> ModuleType:
     """The module object of `task["content"]`, under its real name and path, ready for pickling and inspect.
@@ -28,6 +31,8 @@ def load_module(task: dict[str, Any]) -> ModuleType:
     The text need not be what is on the disk. Modules that an earlier load brought in from the same folders are
     forgotten first, so that an edited helper file counts. Raises TaskError import_failed.
     """
+    if not _ours:
+        _ours.update(sys.modules)
     path, name = task["path"], task["module_name"] or os.path.splitext(os.path.basename(task["path"]))[0]
     folders = list(task["search_path"])
     _forget(folders)
@@ -155,11 +160,11 @@ def _registered(name: str, module: ModuleType) -> Iterator[None]:
 
 
 def _forget(folders: list[str]) -> None:
-    """Drop modules under `folders` from sys.modules, but for installed packages and ourselves."""
-    ours = __name__.partition(".")[0]
+    """Drop modules under `folders` that loads brought in from sys.modules, but for installed packages and ourselves."""
+    package = __name__.partition(".")[0]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not file or name == "__main__" or name.partition(".")[0] in (ours, "torch"):
+        if not file or name in _ours or name.partition(".")[0] in (package, "torch"):
             continue
         installed = "site-packages" in file or "dist-packages" in file or file.startswith(sys.prefix + os.sep)
         if not installed and any(file.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders):
