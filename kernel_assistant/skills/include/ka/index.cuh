@@ -8,13 +8,9 @@
 // `ka::inside(i, n)`: whether there is one. `ka::mirror(i, n)`, `ka::around(i, n)`: where a padded one is read instead.
 #pragma once
 #include "ka/vec.cuh"
+#include "ka/places.h"
 
 namespace ka {
-
-KA_FN int64_t at(int64_t i, int64_t n) { return ka_clamp(i < 0 ? i + n : i, (int64_t)0, n - 1); }
-KA_FN bool inside(int64_t i, int64_t n) { return (uint64_t)i < (uint64_t)n; }
-KA_FN int64_t mirror(int64_t i, int64_t n) { return i < 0 ? -i : i < n ? i : 2 * n - 2 - i; }
-KA_FN int64_t around(int64_t i, int64_t n) { return i < 0 ? i + n : i < n ? i : i - n; }
 
 template <class F, int R, std::size_t... J> KA_FN auto value_at(F& f, const int64_t (&at)[R], std::index_sequence<J...>) {
   return f(at[J]...);

@@ -12,27 +12,10 @@
 // `ka::channel(p, C)`: p[plane % C].
 #pragma once
 #include "ka/reduce.cuh"
+#include "ka/places.h"
 
 namespace ka {
 
-// Sizes of the input and the output (depth, height, width) and the padding.
-struct shape {
-  int d, h, w, od, oh, ow, pd, ph, pw;
-};
-KA_FN shape shape1d(int64_t w, int64_t ow, int pw) { return {1, 1, (int)w, 1, 1, (int)ow, 0, 0, pw}; }
-KA_FN shape shape2d(int64_t h, int64_t w, int64_t oh, int64_t ow, int ph, int pw) {
-  return {1, (int)h, (int)w, 1, (int)oh, (int)ow, 0, ph, pw};
-}
-KA_FN shape shape3d(int64_t d, int64_t h, int64_t w, int64_t od, int64_t oh, int64_t ow, int pd, int ph, int pw) {
-  return {(int)d, (int)h, (int)w, (int)od, (int)oh, (int)ow, pd, ph, pw};
-}
-
-// One value for each of `size` channels; planes are [batch][channel].
-template <class T> struct channel_of {
-  const T* p;
-  int64_t size;
-};
-template <class T> KA_FN channel_of<T> channel(const T* p, int64_t size) { return {p, size}; }
 template <class T> KA_FN auto beside(const T* p, int64_t at, int64_t) { return ka_get(p[at]); }
 template <class T> KA_FN auto beside(const channel_of<T>& c, int64_t, int64_t plane) {
   return ka_get(c.p[plane >> 32 ? plane % c.size : (uint32_t)plane % (uint32_t)c.size]);
