@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kernel_assistant.generator.convolutions import CONVOLUTIONS
 from kernel_assistant.generator.cost import elements
 from kernel_assistant.generator.flow import FREE, operator
@@ -109,10 +111,7 @@ def _pools_beside(node: Node, read: TensorSpec) -> bool:
 
 def _count(sizes: list[int], dims: int) -> int:
     """Positions of a window; a single size is that of every dimension."""
-    total = 1
-    for size in sizes:
-        total *= size
-    return total if len(sizes) > 1 else total**dims
+    return math.prod(sizes) if len(sizes) > 1 else math.prod(sizes) ** dims
 
 
 def _pools_all(node: Node) -> bool:

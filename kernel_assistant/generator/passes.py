@@ -81,15 +81,15 @@ def plan_passes(nest: Nest, keep: Callable[[Expr], bool] = nothing, joint: bool 
     return Passes(planner.passes, scope, outside)
 
 
-def below(roots: list[Expr]) -> set[int]:
-    """What `roots` are computed from, themselves included, up to the next reductions."""
+def below(roots: list[Expr], until: type[Expr] = Reduce) -> set[int]:
+    """What `roots` are computed from, themselves included, up to the next reductions, or others of the kind `until`."""
     seen: set[int] = set()
     waiting = list(roots)
     while waiting:
         expr = waiting.pop()
         if id(expr) not in seen:
             seen.add(id(expr))
-            waiting += [] if isinstance(expr, Reduce) else children(expr)
+            waiting += [] if isinstance(expr, until) else children(expr)
     return seen
 
 

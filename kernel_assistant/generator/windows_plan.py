@@ -8,6 +8,7 @@ from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import Axis, Const, Expr, Load, Span, Window, children, ordered, resolve
 from kernel_assistant.generator.lower import Output
 from kernel_assistant.generator.nest import Access, Nest
+from kernel_assistant.generator.passes import below
 
 
 @dataclass(slots=True)
@@ -75,13 +76,7 @@ def _part(nest: Nest, number: int, window: Window, inner: set[Axis]) -> Part:
 
 def _after(roots: list[Expr]) -> list[Expr]:
     """What is computed from windows and other loads at each output, in order."""
-    seen: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        expr = waiting.pop()
-        if id(expr) not in seen:
-            seen.add(id(expr))
-            waiting += [] if isinstance(expr, Window) else children(expr)
+    seen = below(roots, until=Window)
     return [expr for expr in ordered(roots) if id(expr) in seen and not isinstance(expr, Const | Window)]
 
 
