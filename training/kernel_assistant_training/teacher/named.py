@@ -7,7 +7,7 @@ from kernel_assistant.generator.expr import Const
 from kernel_assistant.generator.render import literal
 from kernel_assistant.generator.sizes import Poly, Size, parse_size, size_value
 from kernel_assistant.records.canonical import MOST_ATTRIBUTE, Canonical
-from kernel_assistant.records.graph import OpGraph
+from kernel_assistant.records.graph import Node, OpGraph
 
 
 class Named:
@@ -22,6 +22,13 @@ class Named:
 
     def shape(self, name: str) -> list[Size]:
         return [parse_size(size) for size in self.graph.spec(name).shape]
+
+    def only_value(self, node: Node) -> str:
+        """The node, or the first of several results if no other is read. Raises Unsupported."""
+        picks = [one for one in self.graph.nodes if one.op == "getitem" and one.args[0] == f"%{node.name}"]
+        if len(picks) > 1 or any(one.args[1] != 0 for one in picks):
+            raise Unsupported(f"further results of {node.op}")
+        return picks[0].name if picks else node.name
 
     def size(self, size: Size | str, prefix: str | None = None) -> str:
         """A size as C text; `prefix` "" is for launch lines. Products are written without spaces there."""

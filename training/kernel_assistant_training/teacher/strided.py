@@ -65,16 +65,9 @@ def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
         named = Named(task, target)
         (node,) = (one for one in named.graph.nodes if one.name == folds[0].name)
         fold = _fold(named, node)
-        return _written(named, around(named, _value_of(named, node), node.name, fold.result), fold)
+        return _written(named, around(named, named.only_value(node), node.name, fold.result), fold)
     except (Unsupported, NoForm):
         return []
-
-
-def _value_of(named: Named, node: Node) -> str:
-    picks = [one for one in named.graph.nodes if one.op == "getitem" and one.args[0] == f"%{node.name}"]
-    if len(picks) > 1 or any(one.args[1] != 0 for one in picks):
-        raise Unsupported("positions of extremes")
-    return picks[0].name if picks else node.name
 
 
 def _fold(named: Named, node: Node) -> Fold:

@@ -58,19 +58,9 @@ def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
         named = Named(task, target)
         (node,) = (one for one in named.graph.nodes if one.name == pools[0].name)
         pool = _pool(named, node)
-        return _written(named, around(named, _value_of(named, node), node.name, pool.result), pool)
+        return _written(named, around(named, named.only_value(node), node.name, pool.result), pool)
     except (Unsupported, NoForm):
         return []
-
-
-def _value_of(named: Named, node: Node) -> str:
-    """The node, or the first of its results if it has two and only this is read."""
-    picks = [one for one in named.graph.nodes if one.op == "getitem" and one.args[0] == f"%{node.name}"]
-    if not picks:
-        return node.name
-    if len(picks) > 1 or picks[0].args[1] != 0:
-        raise Unsupported("indices of a pool")
-    return picks[0].name
 
 
 def _pool(named: Named, node: Node) -> Pool:
