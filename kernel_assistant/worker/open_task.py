@@ -23,6 +23,8 @@ from .worker_errors import TaskError, first_line
 
 #: Stands for a tensor in the template of the inputs.
 TENSOR = object()
+#: What a module raises that cannot run in float64, for want of an operator or of room.
+NOT_IN_FLOAT64 = (TaskError, RuntimeError, TypeError, ValueError, AttributeError)
 
 
 @dataclass
@@ -138,7 +140,7 @@ class OpenTask:
         if self.reference_is_float64:
             try:
                 outputs = self._call64(args, kwargs)
-            except (TaskError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+            except NOT_IN_FLOAT64 as error:
                 self.facts["float64_failure"] = first_line(error)
                 self.reference_is_float64 = False
             else:
@@ -154,7 +156,7 @@ class OpenTask:
             return None
         try:
             return self._call64(args, kwargs)
-        except (TaskError, RuntimeError, TypeError, ValueError, AttributeError):
+        except NOT_IN_FLOAT64:
             return None
 
     def _call64(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:

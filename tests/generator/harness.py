@@ -20,19 +20,8 @@ from kernel_assistant.worker.applied.precision import tf32_flags
 from kernel_assistant.worker.export import export_graph
 from kernel_assistant.worker.runner import executor
 from kernel_assistant.worker.runner import plan as plans
+from kernel_assistant.worker.runner.pytorch.tensors import DTYPES as TORCH
 
-TORCH = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "bf16": torch.bfloat16,
-    "f16": torch.float16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "b1": torch.bool,
-}
 Tensors = tuple[torch.Tensor, ...]
 
 
