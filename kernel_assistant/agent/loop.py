@@ -17,7 +17,7 @@ from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.confirming import CONFIRM_SECONDS, Allowance, within_reach
 from kernel_assistant.agent.judging import Judging
 from kernel_assistant.agent.search import Emit, Search, tell, tell_best
-from kernel_assistant.agent.tried import NEVER, Tried
+from kernel_assistant.agent.tried import NEVER, Standing, Tried
 from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
 from kernel_assistant.events import Progress, Warned
 from kernel_assistant.policy.base import Policy
@@ -31,12 +31,14 @@ _SETTLED = (StopReason.at_limit, StopReason.at_roofline, StopReason.target_reach
 class Phase:
     """Policies that search at the same time, on an environment that lends itself to several if they are several.
 
-    The budget's seconds count from the start of the episode. `steps` were measured before a crash.
+    The budget's seconds count from the start of the episode. `steps` were measured before a crash. `says` is what the
+    user is told when it begins.
     """
 
     policies: tuple[Policy, ...]
     budget: Budget
     steps: tuple[Step, ...] = ()
+    says: str = ""
 
 
 class Episode:
@@ -45,8 +47,9 @@ class Episode:
     def __init__(self, environment: Judging, phases: Sequence[Phase], emit: Emit, cancel: threading.Event) -> None:
         self.environment, self.phases, self.emit, self.cancel = environment, phases, emit, cancel
         self.began = time.monotonic()
-        earlier = [step.turn for phase in phases for step in phase.steps]
-        self._turns = count(max(earlier, default=0) + 1)
+        earlier = tuple(step for phase in phases for step in phase.steps)
+        self._turns = count(max((step.turn for step in earlier), default=0) + 1)
+        self._standing = Standing(Tried(earlier).best_ms)
         self.searches: list[Search] = []
         self.final: Evaluation | None = None
 
@@ -80,6 +83,8 @@ class Episode:
         return reason
 
     def _play(self, phase: Phase) -> StopReason:
+        if phase.says:
+            self.emit(Progress(phase="search", message=phase.says))
         enough = threading.Event()
         searches = [
             Search(
@@ -91,6 +96,7 @@ class Episode:
                 began=self.began,
                 steps=phase.steps if place == 0 else (),
                 turns=self._turns,
+                standing=self._standing,
                 enough=enough,
             )
             for place, policy in enumerate(phase.policies)
@@ -151,7 +157,7 @@ class Episode:
 
     def _in_full(self, candidate: Candidate, tried: Tried) -> Evaluation:
         evaluation = self.environment.confirm(candidate)
-        tell(self.emit, self._steps_taken + 1, candidate, evaluation, tried.best_ms)
+        tell(self.emit, self._steps_taken + 1, candidate, evaluation, best=False)
         return evaluation
 
 

@@ -10,7 +10,7 @@ from itertools import count
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.judging import Judging
 from kernel_assistant.agent.stops import Stop, reason_to_stop
-from kernel_assistant.agent.tried import NEVER, Tried
+from kernel_assistant.agent.tried import NEVER, Standing, Tried
 from kernel_assistant.errors import Cancelled, KernelAssistantError
 from kernel_assistant.events import AnyEvent, BestImproved, CandidateEvaluated, Progress, Warned
 from kernel_assistant.policy.base import EpisodeView, Move, Policy
@@ -22,7 +22,8 @@ _ON_THE_DEVICE = ("verify", "profile")
 
 
 class Search:
-    """One run of a policy. `turns` numbers the steps, of several searches together; `began` is the episode's start.
+    """One run of a policy. `turns` numbers the steps and `standing` has the best, of several searches together; `began`
+    is the episode's start.
 
     `enough` is set when one of several searches has found what the episode is after.
     """
@@ -38,6 +39,7 @@ class Search:
         began: float,
         steps: tuple[Step, ...] = (),
         turns: Iterator[int] | None = None,
+        standing: Standing | None = None,
         enough: threading.Event | None = None,
     ) -> None:
         self.environment, self.policy, self.budget = environment, policy, budget
@@ -46,6 +48,7 @@ class Search:
         self.tried = Tried(steps)
         self._began = began
         self._turns = turns or count(len(steps) + 1)
+        self._standing = standing or Standing(self.tried.best_ms)
         self._enough = enough or threading.Event()
         self._stalled = 0
         self._on_device = 0.0
@@ -127,7 +130,7 @@ class Search:
                 evaluations.append(evaluation)
                 self.tried.add(candidate, evaluation)
                 self._on_device += sum(evaluation.seconds.get(stage, 0.0) for stage in _ON_THE_DEVICE)
-                tell(self.emit, turn, candidate, evaluation, self.tried.best_ms)
+                tell(self.emit, turn, candidate, evaluation, best=self._standing.takes(evaluation))
                 if self._is_over():
                     break
         finally:
@@ -143,11 +146,11 @@ class Search:
             )
 
 
-def tell(emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, best_ms: float) -> None:
-    """Report one evaluation, and that it is the best so far if it is."""
+def tell(emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, *, best: bool) -> None:
+    """Report one evaluation, and that it is the best so far where it is."""
     schedule = candidate.plan.schedule
     emit(CandidateEvaluated(turn=turn, schedule=schedule, origin=candidate.origin, evaluation=evaluation))
-    if evaluation.timing and evaluation.timing.candidate_ms <= best_ms:
+    if best:
         tell_best(emit, candidate, evaluation)
 
 

@@ -1,4 +1,7 @@
-"""One environment for several searches at once: whoever has something to be judged waits for the device."""
+"""One environment for several searches at once: whoever has something to be judged waits for the device.
+
+Small models often write the same source in several conversations: what the quick tier has judged is not judged again.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ class SharedEnvironment:
         self.task, self.graph, self.device = environment.task, environment.graph, environment.device
         self.lock = threading.RLock()
         self._environment = environment
+        self._quick: dict[str, Evaluation] = {}
 
     def baseline(self, *, compiled: bool) -> Baseline:
         with self.lock:
@@ -23,10 +27,17 @@ class SharedEnvironment:
 
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
         """Others may come in between two candidates. Nothing is held while the caller has the word."""
-        evaluations = iter(self._environment.iterate(candidates, tier))
-        for _ in candidates:
+        evaluations: Iterator[Evaluation] = iter(())
+        fresh: list[Candidate] = []
+        for place, candidate in enumerate(candidates):
             with self.lock:
-                evaluation = next(evaluations)
+                if not place:
+                    # Not before the others are done with what they are at: it may be the same.
+                    fresh = [one for one in candidates if tier is not Tier.quick or one.hash() not in self._quick]
+                    evaluations = iter(self._environment.iterate(fresh, tier))
+                evaluation = next(evaluations) if candidate in fresh else self._quick[candidate.hash()]
+                if tier is Tier.quick:
+                    self._quick[candidate.hash()] = evaluation
             yield evaluation
 
     def confirm(self, candidate: Candidate) -> Evaluation:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+
 from kernel_assistant.records import Candidate, Evaluation, Step
 
 #: A finalist this close to the best in the quick tier is measured in full as well.
 CLOSE = 1.03
 FINALISTS = 3
 NEVER = float("inf")
+
+
+class Standing:
+    """The best time of all searches of an episode, for what is shown. Searches may run side by side."""
+
+    def __init__(self, ms: float = NEVER) -> None:
+        self.ms = ms
+        self._lock = threading.Lock()
+
+    def takes(self, evaluation: Evaluation) -> bool:
+        """Whether this one is the best so far; it then is what the next ones are compared with."""
+        with self._lock:
+            better = evaluation.correct and evaluation.timing is not None and evaluation.timing.candidate_ms < self.ms
+            if better and evaluation.timing is not None:
+                self.ms = evaluation.timing.candidate_ms
+            return better
 
 
 class Tried:

@@ -96,11 +96,15 @@ class Lines(Progress):
     def __init__(self) -> None:
         super().__init__()
         self._reported = 0.0
-        self._last_reference = ""
+        self._last_reference = self._last_phase = ""
 
     def changed(self, event: AnyEvent) -> None:
         match event:
-            case JobQueued() | JobStarted() | Phase() | TaskOpened() | FreeWinMeasured():
+            case JobQueued() | JobStarted() | Phase() | TaskOpened() | FreeWinMeasured() if (
+                self.phase != self._last_phase
+            ):
+                # Several conversations do the same thing one after another.
+                self._last_phase = self.phase
                 self._say(self.phase)
             case BaselineMeasured() if self.reference != self._last_reference:
                 self._last_reference = self.reference
@@ -186,4 +190,5 @@ def _best(event: BestImproved) -> str:
         else f"{times(event.speedup_vs_compile)} torch.compile"
     )
     state = "confirmed" if event.confirmed else "not yet confirmed"
-    return f"{milliseconds(event.candidate_ms)}, {against}, {state} ({event.schedule})"
+    schedule = f" ({event.schedule})" if event.schedule else ""
+    return f"{milliseconds(event.candidate_ms)}, {against}, {state}{schedule}"

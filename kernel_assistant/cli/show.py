@@ -63,14 +63,15 @@ def _head(row: JobRow) -> list[str]:
 
 
 def _evaluations(steps: tuple[Step, ...], most: int | None) -> list[str]:
-    pairs = [
-        (step.turn, candidate, evaluation)
-        for step in steps
+    # Once each: several conversations with a model may have the same idea.
+    found = {
+        (evaluation.candidate, evaluation.tier): (step.turn, candidate, evaluation)
+        for step in reversed(steps)
         for candidate, evaluation in zip(step.candidates, step.evaluations, strict=True)
-    ]
-    if not pairs:
+    }
+    if not found:
         return []
-    pairs.sort(key=lambda pair: _order(pair[2]))
+    pairs = sorted(found.values(), key=lambda pair: _order(pair[2]))
     rows = [_cells(*pair) for pair in pairs[:most]]
     left_out = len(pairs) - len(rows)
     lines = ["", _title("Evaluations of the search (quick tier), fastest first")]

@@ -33,6 +33,11 @@ class Connection:
     settings: Settings
     turns: int = 0
 
+    @property
+    def name(self) -> str:
+        """The model's, for the user."""
+        return find(self.word, self.settings).name if self.endpoint is None else self.endpoint.model
+
     def client(self, number: int) -> ModelClient:
         """For conversation `number`. Raises MissingError and UsageError."""
         if self.endpoint is None:

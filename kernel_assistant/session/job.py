@@ -141,7 +141,7 @@ class _Run:
             evaluation=trajectory.final,
             artifacts=artifacts,
             policy=trajectory.policy,
-            evaluations=sum(len(step.evaluations) for step in trajectory.steps),
+            evaluations=len({one.candidate for step in trajectory.steps for one in step.evaluations}),
             stop_reason=trajectory.stop_reason,
             free_wins=tuple(free.wins),
         )

@@ -70,11 +70,13 @@ class Players:
             patience=PATIENCE,
             device_seconds=self._options.device_time or float("inf"),
         )
-        model = Phase(self._models(connection), budget, tuple(step for step in earlier if not _is_generators(step)))
+        models = self._models(connection)
+        says = f"the model {connection.name} plays" + (f": {len(models)} conversations" if len(models) > 1 else "")
+        model = Phase(models, budget, tuple(step for step in earlier if not _is_generators(step)), says)
         if alone:
             return [model]
         rest = tuple(step for step in earlier if _is_generators(step))
-        return [model, Phase((self._generator(),), Budget(seconds=seconds), rest)]
+        return [model, Phase((self._generator(),), Budget(seconds=seconds), rest, "the generator plays")]
 
     def keep(self, trajectory: Trajectory) -> None:
         """What was said, and how it ended."""
