@@ -106,7 +106,7 @@ class SelfAttention(nn.Module):
             projection(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        query, key = _rotated(query, cosine, sine), _rotated(key, cosine, sine)
+        query, key = rotated(query, cosine, sine), rotated(key, cosine, sine)
         return self.o_proj(attend(query, key, value, mask).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
@@ -180,6 +180,6 @@ def rotations(shape: Shape, length: int, device: torch.device) -> tuple[Tensor, 
     return angles.cos(), angles.sin()
 
 
-def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     first, second = x.chunk(2, dim=-1)
     return (x * cosine + torch.cat([-second, first], dim=-1) * sine).to(x.dtype)

@@ -1,0 +1,261 @@
+"""Answers to many prompts at once: a cache of fixed size, a CUDA graph of one step, rows that are given anew.
+
+A row holds one conversation. Steps go in stretches without the host looking; then finished rows are collected and
+given to prompts that wait, and when few are left they close up. Without CUDA the same code runs without graphs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from kernel_assistant_training.architecture import Llama, rotated, rotations
+
+#: Steps between two looks at what is finished.
+STRETCH = 16
+#: Keys are read up to a multiple of this; there is a graph for each.
+BLOCK = 256
+#: Rows are filled again when this share of them is free, and close up to a quarter.
+FREE = 1 / 16
+FEWER = 4
+#: Those that take a mask. PyTorch would choose cuDNN's, which is planned anew for each size.
+KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+#: Queries, keys, values of a layer → what attention gives; the first argument is the layer's number.
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`temperature` 0 is greedy. `most` tokens are sampled, the end token included. The same `seed` draws the same
+    random numbers wherever the row is; the model's arithmetic may depend on how many rows run."""
+
+    prompt: Sequence[int]
+    temperature: float = 1.0
+    seed: int = 0
+    most: int = 1024
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`logprobs` are of the model's own distribution, before temperature. `ended`: the last token is the end token."""
+
+    ids: list[int]
+    logprobs: list[float]
+    ended: bool
+
+
+@dataclass(frozen=True)
+class _Layer:
+    before: Tensor
+    projections: Tensor
+    output: Tensor
+    after: Tensor
+    gates: Tensor
+    down: Tensor
+
+
+class Decoder:
+    """`rows` conversations of at most `context` tokens at once. For one thread."""
+
+    def __init__(self, model: Llama, end: int, *, rows: int, context: int, device: torch.device) -> None:
+        self.shape, self.end, self.device = model.shape, end, device
+        self.dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+        self.context = -(-context // BLOCK) * BLOCK
+        self._sizes = sorted({max(1, rows // FEWER**power) for power in range(4)})
+        shape = self.shape
+        self._cosine, self._sine = rotations(shape, self.context, device)
+        self._keys, self._values = (
+            torch.zeros(
+                shape.layers, rows, shape.kv_heads, self.context, shape.head_width, dtype=self.dtype, device=device
+            )
+            for _ in range(2)
+        )
+        self._last, self._place, self._count, self._limit = (
+            torch.zeros(rows, dtype=torch.long, device=device) for _ in range(4)
+        )
+        self._live = torch.zeros(rows, dtype=torch.bool, device=device)
+        self._temperature = torch.zeros(rows, device=device)
+        self._tokens = torch.zeros(rows, self.context, dtype=torch.long, device=device)
+        self._logprobs, self._chance = (torch.zeros(rows, self.context, device=device) for _ in range(2))
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._weights: list[Tensor] = []
+        self.load(model)
+
+    @torch.no_grad()
+    def load(self, model: Llama) -> None:
+        """Other weights of the same shape, in the same memory: graphs stay."""
+        found = [model.model.embed_tokens.weight, model.model.norm.weight]
+        for layer in model.model.layers:
+            attention, forward = layer.self_attn, layer.mlp
+            found += [
+                layer.input_layernorm.weight,
+                torch.cat([part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj)]),
+                attention.o_proj.weight,
+                layer.post_attention_layernorm.weight,
+                torch.cat([forward.gate_proj.weight, forward.up_proj.weight]),
+                forward.down_proj.weight,
+            ]
+        if not self._weights:
+            self._weights = [torch.empty_like(weight, dtype=self.dtype, device=self.device) for weight in found]
+            self._embedding, self._norm, *rest = self._weights
+            self._layers = [_Layer(*rest[start : start + 6]) for start in range(0, len(rest), 6)]
+        for mine, weight in zip(self._weights, found, strict=True):
+            mine.copy_(weight)
+
+    @torch.inference_mode()
+    def decode(self, asked: Sequence[Asked]) -> list[Reply]:
+        """In order. Raises ValueError where a prompt with its answer is longer than the context."""
+        if any(len(one.prompt) + one.most > self.context for one in asked):
+            raise ValueError(f"a prompt with its answer has more than {self.context} tokens")
+        waiting, replies = deque(enumerate(asked)), dict[int, Reply]()
+        self._live.zero_()
+        seats: list[int | None] = [None] * self._size(len(asked))
+        with sdpa_kernel(KERNELS):
+            while waiting or any(seat is not None for seat in seats):
+                free = [row for row, seat in enumerate(seats) if seat is None]
+                if waiting and len(free) >= FREE * len(seats):
+                    self._seat([(row, *waiting.popleft()) for row in free[: len(waiting)]], seats)
+                elif not waiting and self._size(len(seats) - len(free)) < len(seats):
+                    seats = self._close_up(seats)
+                self._advance(len(seats))
+                self._collect(seats, replies)
+        return [replies[number] for number in range(len(asked))]
+
+    def _size(self, wanted: int) -> int:
+        return next((size for size in self._sizes if size >= wanted), self._sizes[-1])
+
+    def _seat(self, arriving: Sequence[tuple[int, int, Asked]], seats: list[int | None]) -> None:
+        """Prompts but for their last tokens go through the model together; the first step takes those."""
+        longest = max(len(one.prompt) for _, _, one in arriving)
+        tokens = torch.tensor([[*one.prompt, *[0] * (longest - len(one.prompt))] for _, _, one in arriving])
+        rows = torch.tensor([row for row, _, _ in arriving], device=self.device)
+        length = longest - 1
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            # What stands behind a shorter prompt is overwritten before anything may look at it.
+            self._keys[layer][rows, :, :length], self._values[layer][rows, :, :length] = key, value
+            group = self.shape.heads // self.shape.kv_heads
+            key, value = (part.repeat_interleave(group, 1) for part in (key, value))
+            return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+        if length:
+            before = tokens[:, :-1].to(self.device)
+            self._hidden(before, self._cosine[:length], self._sine[:length], attend)
+        chances = torch.zeros(len(arriving), self.context)
+        for place, (row, number, one) in enumerate(arriving):
+            seats[row] = number
+            chances[place, : one.most] = torch.rand(one.most, generator=torch.Generator().manual_seed(one.seed))
+        self._chance[rows] = chances.to(self.device)
+        numbers = torch.tensor([[one.prompt[-1], len(one.prompt) - 1, one.most] for _, _, one in arriving])
+        self._last[rows], self._place[rows], self._limit[rows] = numbers.to(self.device).unbind(1)
+        self._temperature[rows] = torch.tensor([one.temperature for _, _, one in arriving], device=self.device)
+        self._count[rows], self._live[rows] = 0, True
+
+    def _close_up(self, seats: list[int | None]) -> list[int | None]:
+        """Rows in use go to the front, as many as the next smaller size has."""
+        used = [row for row, seat in enumerate(seats) if seat is not None]
+        size = self._size(len(used))
+        rows = torch.tensor(used, device=self.device)
+        for state in (
+            *(self._last, self._place, self._count, self._limit, self._live, self._temperature),
+            *(self._tokens, self._logprobs, self._chance, *self._keys, *self._values),
+        ):
+            state[: len(used)] = state[rows]
+        self._live[len(used) : size] = False
+        return [seats[row] for row in used] + [None] * (size - len(used))
+
+    def _advance(self, rows: int) -> None:
+        live, place = self._live[:rows], self._place[:rows]
+        ends = torch.stack([place, self._limit[:rows] - self._count[:rows]])
+        furthest, left = torch.where(live, ends, 0).amax(1).tolist()
+        steps = min(STRETCH, left)
+        length = min(-(-(furthest + steps) // BLOCK) * BLOCK, self.context)
+        step = self._graph(rows, length).replay if self.device.type == "cuda" else lambda: self._step(rows, length)
+        for _ in range(steps):
+            step()
+
+    def _graph(self, rows: int, length: int) -> torch.cuda.CUDAGraph:
+        """Made when it is first wanted. A step without live rows changes nothing, so one is taken to warm up."""
+        if (rows, length) not in self._graphs:
+            live = self._live.clone()
+            self._live.zero_()
+            self._step(rows, length)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                self._step(rows, length)
+            self._live.copy_(live)
+            self._graphs[rows, length] = graph
+        return self._graphs[rows, length]
+
+    def _collect(self, seats: list[int | None], replies: dict[int, Reply]) -> None:
+        live = self._live[: len(seats)].tolist()
+        done = [row for row, seat in enumerate(seats) if seat is not None and not live[row]]
+        if not done:
+            return
+        rows = torch.tensor(done, device=self.device)
+        counts = self._count[rows].tolist()
+        tokens, logprobs = (found[rows, : max(counts)].tolist() for found in (self._tokens, self._logprobs))
+        for row, count, ids, said in zip(done, counts, tokens, logprobs, strict=True):
+            number = seats[row]
+            assert number is not None
+            replies[number] = Reply(ids[:count], said[:count], ids[count - 1] == self.end)
+            seats[row] = None
+
+    def _step(self, rows: int, length: int) -> None:
+        """One token more for each live row; the others do the last one again, which changes nothing."""
+        place, count, live = self._place[:rows], self._count[:rows], self._live[:rows]
+        each = torch.arange(rows, device=self.device)
+        group = self.shape.heads // self.shape.kv_heads
+        seen = torch.arange(length, device=self.device) <= place[:, None]
+        mask = torch.where(seen, 0.0, -torch.inf).to(self.dtype)[:, None, None].expand(-1, -1, group, -1)
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            self._keys[layer][each, :, place], self._values[layer][each, :, place] = key[:, :, 0], value[:, :, 0]
+            keys, values = self._keys[layer][:rows, :, :length], self._values[layer][:rows, :, :length]
+            # Queries that share a key are as several queries of one head.
+            query = query.view(rows, self.shape.kv_heads, group, -1)
+            return F.scaled_dot_product_attention(query, keys, values, mask).reshape(rows, self.shape.heads, 1, -1)
+
+        cosine, sine = self._cosine[place][:, None, None], self._sine[place][:, None, None]
+        hidden = self._hidden(self._last[:rows, None], cosine, sine, attend)[:, 0]
+        logprobs = F.linear(hidden, self._embedding).float().log_softmax(-1)
+        chosen = self._chosen(logprobs, self._temperature[:rows], self._chance[each, count])
+        said = logprobs.gather(-1, chosen[:, None])[:, 0]
+        self._tokens[each, count], self._logprobs[each, count] = chosen, said
+        self._last[:rows] = torch.where(live, chosen, self._last[:rows])
+        place += live
+        count += live
+        live &= (chosen != self.end) & (count < self._limit[:rows])
+
+    @staticmethod
+    def _chosen(logprobs: Tensor, temperature: Tensor, chance: Tensor) -> Tensor:
+        """The token at which the cumulated probability passes the row's random number; the likeliest at 0."""
+        heat = temperature.clamp(min=1e-3)[:, None]
+        passed = (logprobs / heat).softmax(-1, dtype=torch.float64).cumsum(-1)
+        drawn = (passed <= chance[:, None] * passed[:, -1:]).sum(-1)
+        return torch.where(temperature > 0, drawn, logprobs.argmax(-1))
+
+    def _hidden(self, tokens: Tensor, cosine: Tensor, sine: Tensor, attend: Attend) -> Tensor:
+        """States after the last norm, (B, T, width), of `tokens` (B, T)."""
+        shape, x = self.shape, F.embedding(tokens, self._embedding)
+        for number, layer in enumerate(self._layers):
+            projected = F.linear(self._normed(x, layer.before), layer.projections)
+            heads = projected.unflatten(-1, (-1, shape.head_width)).transpose(1, 2)
+            turned = rotated(heads[:, : shape.heads + shape.kv_heads], cosine, sine)
+            query, key = turned.split([shape.heads, shape.kv_heads], 1)
+            found = attend(number, query, key, heads[:, -shape.kv_heads :])
+            x = x + F.linear(found.transpose(1, 2).flatten(2), layer.output)
+            gate, up = F.linear(self._normed(x, layer.after), layer.gates).chunk(2, -1)
+            x = x + F.linear(F.silu(gate) * up, layer.down)
+        return self._normed(x, self._norm)
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, (self.shape.width,), weight, self.shape.epsilon)
