@@ -50,6 +50,17 @@ class Reply:
     ended: bool
 
 
+#: Weights of a layer as `_Layer` has them, one product for those that read the same.
+_TOGETHER = (
+    ("input_layernorm",),
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    ("self_attn.o_proj",),
+    ("post_attention_layernorm",),
+    ("mlp.gate_proj", "mlp.up_proj"),
+    ("mlp.down_proj",),
+)
+
+
 @dataclass(frozen=True)
 class _Layer:
     before: Tensor
@@ -67,7 +78,7 @@ class Decoder:
         self.shape, self.end, self.device = model.shape, end, device
         self.dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         self.context = -(-context // BLOCK) * BLOCK
-        self._sizes = sorted({max(1, rows // FEWER**power) for power in range(4)})
+        self._sizes: list[int] = sorted({max(1, rows // FEWER**power) for power in range(4)})
         shape = self.shape
         self._cosine, self._sine = rotations(shape, self.context, device)
         self._keys, self._values = (
@@ -91,21 +102,18 @@ class Decoder:
     @torch.no_grad()
     def load(self, model: Llama) -> None:
         """Other weights of the same shape, in the same memory: graphs stay."""
-        found = [model.model.embed_tokens.weight, model.model.norm.weight]
-        for layer in model.model.layers:
-            attention, forward = layer.self_attn, layer.mlp
+        known = model.state_dict()
+        found = [known["model.embed_tokens.weight"], known["model.norm.weight"]]
+        for number in range(self.shape.layers):
             found += [
-                layer.input_layernorm.weight,
-                torch.cat([part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj)]),
-                attention.o_proj.weight,
-                layer.post_attention_layernorm.weight,
-                torch.cat([forward.gate_proj.weight, forward.up_proj.weight]),
-                forward.down_proj.weight,
+                torch.cat([known[f"model.layers.{number}.{name}.weight"] for name in names]) for names in _TOGETHER
             ]
         if not self._weights:
             self._weights = [torch.empty_like(weight, dtype=self.dtype, device=self.device) for weight in found]
             self._embedding, self._norm, *rest = self._weights
-            self._layers = [_Layer(*rest[start : start + 6]) for start in range(0, len(rest), 6)]
+            self._layers = [
+                _Layer(*rest[start : start + len(_TOGETHER)]) for start in range(0, len(rest), len(_TOGETHER))
+            ]
         for mine, weight in zip(self._weights, found, strict=True):
             mine.copy_(weight)
 
@@ -248,9 +256,9 @@ class Decoder:
         shape, x = self.shape, F.embedding(tokens, self._embedding)
         for number, layer in enumerate(self._layers):
             projected = F.linear(self._normed(x, layer.before), layer.projections)
-            heads = projected.unflatten(-1, (-1, shape.head_width)).transpose(1, 2)
+            heads = projected.view(*x.shape[:2], -1, shape.head_width).transpose(1, 2)
             turned = rotated(heads[:, : shape.heads + shape.kv_heads], cosine, sine)
-            query, key = turned.split([shape.heads, shape.kv_heads], 1)
+            query, key = torch.split(turned, [shape.heads, shape.kv_heads], 1)
             found = attend(number, query, key, heads[:, -shape.kv_heads :])
             x = x + F.linear(found.transpose(1, 2).flatten(2), layer.output)
             gate, up = F.linear(self._normed(x, layer.after), layer.gates).chunk(2, -1)
