@@ -50,6 +50,7 @@ MIGRATIONS = (
         job INTEGER NOT NULL, conversation INTEGER NOT NULL, position INTEGER NOT NULL, document TEXT NOT NULL,
         PRIMARY KEY (job, conversation, position));
     """,
+    "CREATE TABLE discarded (job INTEGER PRIMARY KEY, created REAL NOT NULL);",
 )
 
 _LOCK_WAIT_S = 5.0

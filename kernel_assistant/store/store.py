@@ -98,6 +98,21 @@ class Store:
             f"WHERE state IN ({marks}) ORDER BY id DESC LIMIT ?", *(state.value for state in states), limit
         )
 
+    def jobs_of(self, path: str, *, limit: int = 100) -> list[JobRow]:
+        """Those of one file, newest first; what a person has discarded is left out."""
+        condition = "WHERE path = ? AND id NOT IN (SELECT job FROM discarded) ORDER BY id DESC LIMIT ?"
+        return self._jobs(condition, path, limit)
+
+    def discard(self, job: str) -> None:
+        """Front ends offer the result of `job` no more; `show` and `apply` still take its number."""
+        with self._database.transaction() as db:
+            db.execute("INSERT OR IGNORE INTO discarded VALUES (?, ?)", (int(job), time.time()))
+
+    def data_version(self) -> int:
+        """Another number once another connection, of any process, has changed the database."""
+        with self._database.reading() as db:
+            return int(db.execute("PRAGMA data_version").fetchone()[0])
+
     def find_unfinished(self, task: KernelTask, options: JobOptions) -> JobRow | None:
         """The newest queued, running or interrupted job that would do the same work."""
         condition = "WHERE key = ? AND state IN ('queued', 'running', 'interrupted') ORDER BY id DESC LIMIT 1"
