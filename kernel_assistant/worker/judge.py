@@ -19,6 +19,8 @@ from .verification import Errors, Expected, Wrong, expect, verify_case
 
 Answer = dict[str, Any]
 LEAST_TIMEOUT = 10.0
+#: Where many candidates are wrong on purpose, those that never end are waited for no longer than this.
+QUICK_TIMEOUT = 3.0
 #: For loading a candidate whose runner has to import torch.
 IMPORT_TIMEOUT = 120.0
 #: Expected outputs above this are computed anew for each candidate: device memory is for the sets.
@@ -49,7 +51,8 @@ class Judge:
         self._held_out: list[dict[str, int]] | None = None
         self._profiler: Profiler | None = None
         self._ceilings = ceilings
-        self._timeout = LEAST_TIMEOUT
+        self._least_timeout = QUICK_TIMEOUT if quick_only else LEAST_TIMEOUT
+        self._timeout = self._least_timeout
 
     @property
     def profiler(self) -> Profiler:
@@ -67,7 +70,7 @@ class Judge:
     def baseline(self, which: str) -> Answer:
         """Time of the reference in eager mode or under torch.compile, in milliseconds."""
         answer = self.profiler.baseline(which)
-        self._timeout = max(LEAST_TIMEOUT, 200 * answer.get("ms", 0.0) * 1e-3)
+        self._timeout = max(self._least_timeout, 200 * answer.get("ms", 0.0) * 1e-3)
         return answer
 
     def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:

@@ -12,6 +12,7 @@ from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
+from kernel_assistant_training.episodes.judged import Judged
 from tests.episodes import written
 from tests.judge import kernels
 
@@ -19,6 +20,7 @@ from tests.judge import kernels
 @dataclass
 class Opened:
     environment: Environment
+    judged: Judged
     compiler: AheadCompiler
     measured: list[str]
 
@@ -48,6 +50,6 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
         measuring=Counting(),
         quick_only=True,
     ) as environment:
-        yield Opened(environment, compiler, measured)
+        yield Opened(environment, Judged(environment), compiler, measured)
     compiler.close()
     worker.close()

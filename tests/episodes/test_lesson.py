@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from kernel_assistant_training.episodes.lesson import FINISH, Kind, Lesson, Saying, fence, lesson, near_floor
+from kernel_assistant_training.episodes.lesson import FINISH, Kind, Lesson, Saying, fence, lesson, lessons, near_floor
 from kernel_assistant_training.episodes.slow import slowed
 from tests.episodes.written import CPU, CUDA, SLOW
 
@@ -15,8 +15,8 @@ FAR, NEAR = "ok .214 eager .42 floor .12", "ok .125 compile .198 floor .12 regs 
 OTHER = CPU.replace("ka_rsqrt", "1.0f / ka_sqrt")
 
 
-def drawn(count=600, **options):
-    return [lesson([CPU, SLOW, OTHER], "cpu", Random(seed), **options) for seed in range(count)]
+def drawn(count=600, faults=0.25):
+    return [lesson([CPU, SLOW, OTHER], "cpu", Random(seed), faults) for seed in range(count)]
 
 
 def test_shares_of_behaviours():
@@ -95,3 +95,14 @@ def test_slowed_sources_are_in_lessons():
     slow = [found for found in alone if found.behaviours == ("slowed",)]
     assert 0.2 < len(slow) / 300 < 0.4
     assert {found.sayings[1].source for found in slow} == {CPU}
+
+
+def test_lessons_of_a_task_differ_and_some_have_no_fault():
+    for sources in ([CPU], [CPU, SLOW, OTHER]):
+        found = lessons(sources, "cpu", Random(1), 8)
+        assert len({one.sources for one in found}) == len(found) >= 6
+        broken = [one.sayings[0].kind is Kind.fault for one in found]
+        assert 0 < sum(broken) <= 5
+        assert not any(one.sayings[0].kind is Kind.fault for one in lessons(sources, "cpu", Random(1), 8, faults=0.0))
+    with pytest.raises(ValueError, match="an answer"):
+        lessons([], "cpu", Random(0), 8)

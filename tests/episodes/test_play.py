@@ -29,7 +29,7 @@ def fault(source: str) -> Saying:
 def played(opened, tmp_path):
     def run(*sayings: Saying):
         environment = opened.environment
-        return play(environment, Lesson(sayings), environment.baseline(compiled=False), tmp_path / "workspace")
+        return play(opened.judged, Lesson(sayings), environment.baseline(compiled=False), tmp_path / "workspace")
 
     return run
 
@@ -100,6 +100,14 @@ def test_what_was_begun_is_built_once_and_failures_too(opened, monkeypatch):
 def test_measuring_is_entered_around_what_is_timed(opened, played):
     opened.environment.baseline(compiled=False)
     before = len(opened.measured)
-    played(say(CPU), say(WRONG.replace("v + v", "v * v * 1.0f"), Kind.attempt))
+    first, second = (WRONG.replace("v + v", text) for text in ("v * v * 1.0f", "1.0f * v * v"))
+    again = say(first), say(second, Kind.attempt)
+    found = played(*again)
     # One candidate or two were timed, depending on how far the first is from the floor; verifying is not timing.
-    assert opened.measured[before:] in (["in", "out"], ["in", "out"] * 2)
+    timed = opened.measured[before:]
+    assert timed in (["in", "out"], ["in", "out"] * 2)
+    assert found.seconds()["profile"] > 0
+    # Another conversation about the same candidates hears the same, and nothing is timed for it.
+    repeated = played(*again)
+    assert heard(repeated) == heard(found) and opened.measured[before:] == timed
+    assert not repeated.seconds()

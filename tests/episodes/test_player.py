@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
@@ -36,7 +35,8 @@ def options(tmp_path_factory):
         python=sys.executable,
         cache=folder / "cache",
         faults=0.5,
-        lessons=5,
+        lessons=3,
+        tasks=2,
     )
 
 
@@ -49,8 +49,13 @@ def lines(options):
 def test_a_run_and_its_continuation(options):
     summary = run(options)
     episodes, failures = lines(options)
-    assert len(episodes) + len(failures) == 5
-    assert summary["episodes"] == len(episodes) >= 2
+    numbers = {one.number for one in (*episodes, *failures)}
+    assert len(numbers) == 2
+    assert summary["episodes"] == len(episodes) > 3, "several lines have the same task"
+    # What is shared is done once: only the first line of a task has seconds of opening it.
+    for number in {episode.number for episode in episodes}:
+        own = [episode for episode in episodes if episode.number == number]
+        assert ["open" in episode.seconds for episode in own] == [True] + [False] * (len(own) - 1)
     for episode in episodes:
         roles = [message["role"] for message in episode.messages]
         assert roles[:3] == ["system", "user", "assistant"] and roles[-1] == "assistant"
@@ -64,13 +69,16 @@ def test_a_run_and_its_continuation(options):
     path = options.out / "episodes-cpu-00.jsonl"
     with path.open("ab") as file:
         file.write(b'{"number": 99, "messa')
-    run(replace(options, lessons=2))
+    run(replace(options, tasks=1))
     every, all_failures = lines(options)
-    assert every[: len(episodes)] == episodes and len(every) + len(all_failures) == 7
-    shown = Counter((episode.key, episode.behaviours) for episode in every)
-    assert max(shown.values()) == 1
-    new = [one.number for one in (*every[len(episodes) :], *all_failures[len(failures) :])]
-    assert len(set(new)) == 2 and min(new) > max(one.number for one in (*episodes, *failures))
+    assert every[: len(episodes)] == episodes
+    said = [
+        (episode.key, *(message["content"] for message in episode.messages if message["role"] == "assistant"))
+        for episode in every
+    ]
+    assert len(set(said)) == len(said)
+    new = {one.number for one in (*every[len(episodes) :], *all_failures[len(failures) :])}
+    assert len(new) == 1 and min(new) > max(numbers)
 
 
 def test_parts_share_no_task_and_keep_the_window():

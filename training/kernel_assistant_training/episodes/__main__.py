@@ -19,9 +19,13 @@ from kernel_assistant_training.episodes.run import run
 @click.option("--target", type=click.Choice(["cpu", "cuda"]), required=True)
 @click.option("--seconds", type=float, required=True, help="When no further lesson begins.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder; is continued.")
-@click.option("--lessons", type=int, default=1 << 62, help="Most of a process.")
+@click.option("--tasks", type=int, default=1 << 62, help="Most of a process.")
+@click.option("--lessons", type=int, default=8, show_default=True, help="Most of a task.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the stream of tasks.")
 @click.option("--processes", type=int, default=1, show_default=True, help="Players that share the device.")
+@click.option(
+    "--cores", type=int, default=0, help="CPU target: cores that each process alone measures on. 0: all share."
+)
 @click.option("--builders", type=int, default=1, show_default=True, help="Compilers at a time, for each player.")
 @click.option("--faults", type=float, default=FAULTS, show_default=True, help="Share of lessons with a mistake.")
 @click.option("--estimated-compile", type=float, default=0.5, show_default=True, help="Share with such a figure.")
@@ -31,9 +35,11 @@ def main(
     target: str,
     seconds: float,
     out: Path,
+    tasks: int,
     lessons: int,
     seed: int,
     processes: int,
+    cores: int,
     builders: int,
     faults: float,
     estimated_compile: float,
@@ -54,8 +60,9 @@ def main(
         estimated_compile=estimated_compile,
         in_full=in_full,
         lessons=lessons,
+        tasks=tasks,
     )
-    click.echo(json.dumps(run(options), indent=2))
+    click.echo(json.dumps(run(options, cores), indent=2))
 
 
 if __name__ == "__main__":

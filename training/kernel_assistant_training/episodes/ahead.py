@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,13 +18,23 @@ NICER = 5
 
 
 class AheadCompiler(Compiler):
-    """Each candidate that was begun is built once, failures too; others as by `Compiler`. Thread-safe."""
+    """Each candidate that was begun is built once, failures too; others as by `Compiler`. Thread-safe.
+
+    What is built ahead is built on `cores`, where there are any, and not where something is measured.
+    """
 
     def __init__(
-        self, device: DeviceFacts, sandbox: Sandbox, cache_dir: Path, cancel: threading.Event, *, threads: int
+        self,
+        device: DeviceFacts,
+        sandbox: Sandbox,
+        cache_dir: Path,
+        cancel: threading.Event,
+        *,
+        threads: int,
+        cores: Collection[int] = (),
     ) -> None:
         super().__init__(device, sandbox, cache_dir, cancel)
-        self._pool = ThreadPoolExecutor(threads, "ahead", initializer=_be_nice)
+        self._pool = ThreadPoolExecutor(threads, "ahead", initializer=_be_nice, initargs=(cores,))
         self._begun: dict[str, Future[Binary | CompileFailure]] = {}
 
     def begin(self, candidates: Iterable[Candidate]) -> None:
@@ -47,7 +57,9 @@ class AheadCompiler(Compiler):
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _be_nice() -> None:
+def _be_nice(cores: Collection[int]) -> None:
     """Of this thread and the compilers that it starts."""
     here = threading.get_native_id()
     os.setpriority(os.PRIO_PROCESS, here, min(os.getpriority(os.PRIO_PROCESS, here) + NICER, 19))
+    if cores:
+        os.sched_setaffinity(here, cores)

@@ -13,8 +13,11 @@ from random import Random
 from kernel_assistant_training.episodes.edits import Edit, in_code, in_head, one_of, swap
 
 #: How often each kind is tried first; within a kind all faults are alike.
-KINDS = {"compile": 0.4, "plan": 0.2, "wrong": 0.4}
+KINDS = {"compile": 0.35, "plan": 0.15, "wrong": 0.3, "model": 0.2}
 _DECLARED = re.compile(r"\b(?:float|double|int|auto|int64_t) (\w+)(?= =|,|\)|\[)")
+#: Scalars by the names that the headers' style gives them: where one is made, and where one is used.
+_VALUE = re.compile(r"\b(?:float|double|int64_t|bool) ([stpxbw]\d+|i|j)(?= =)")
+_USED = re.compile(r"(?<![\w.>])(?<!float )(?<!double )(?<!int64_t )(?<!bool )[stpxbw]\d+\b(?! =)")
 _NAMES = ("scale", "sum", "mean", "total", "value", "inv", "row", "tmp")
 
 
@@ -102,14 +105,50 @@ def _lost_step(source: str, random: Random) -> str | None:
     return _lost_lines("// launch:")(source, random) if len(launches) > 1 else None
 
 
-def _exchanged(source: str, random: Random) -> str | None:
+def _exchanged(source: str, random: Random, of: tuple[str, ...] = ("x", "p", "b")) -> str | None:
     """Two operands of a kind trade places."""
-    kinds = [kind for kind in "xpb" if len(set(re.findall(rf"\ba(?:\.|->)({kind}\d)\b", source))) > 1]
+    kinds = [kind for kind in of if len(set(re.findall(rf"\ba(?:\.|->)({kind}\d)\b", source))) > 1]
     if not kinds:
         return None
     first, second = random.sample(sorted(set(re.findall(rf"\ba(?:\.|->)({random.choice(kinds)}\d)\b", source))), 2)
     pattern = re.compile(rf"(\ba(?:\.|->))({first}|{second})\b")
     return pattern.sub(lambda found: found[1] + (second if found[2] == first else first), source)
+
+
+def _neighbour(source: str, random: Random) -> str | None:
+    """A value that is used becomes another one of the same kernel: what a scalar is made of, or what is written."""
+    lines = source.split("\n")
+    kernel, places = 0, []
+    for number, line in enumerate(lines):
+        kernel = number if line.startswith('extern "C"') else kernel
+        before = set(_VALUE.findall("\n".join(lines[kernel:number])))
+        for found in _USED.finditer(line) if not line.lstrip().startswith(("//", "#")) else ():
+            others = sorted(before - {found[0]})
+            if others:
+                places.append((number, found, others))
+    if not places:
+        return None
+    number, found, others = random.choice(places)
+    line = lines[number]
+    lines[number] = line[: found.start()] + random.choice(others) + line[found.end() :]
+    return "\n".join(lines)
+
+
+def _scratch_size(source: str, random: Random) -> str | None:
+    """A buffer between kernels gets too small, or one of its sizes is taken for another."""
+    lines = source.split("\n")
+    places = [
+        (number, found)
+        for number, line in enumerate(lines)
+        if line.startswith("// scratch:")
+        for found in re.finditer(r"(?<=[\w*)]), (?:D(\d+)|\d+)(?=[\],])", line)
+    ]
+    if not places:
+        return None
+    number, found = random.choice(places)
+    new = f", D{int(found[1]) - 1}" if found[1] and int(found[1]) and random.random() < 0.4 else ""
+    lines[number] = lines[number][: found.start()] + new + lines[number][found.end() :]
+    return "\n".join(lines)
 
 
 def _everywhere(source: str, old: str, new: str) -> str | None:
@@ -183,6 +222,22 @@ FAULTS: dict[str, dict[str, Edit]] = {
         "lost_statement": _lost_lines(r"\s+\S.*(?:store|map_row|pointwise|a(?:\.|->)out\d).*;$"),
         "lost_step": _lost_step,
         "tail": one_of(in_head(r"(?<==)B\b", "B-1"), in_code(r"(\((?:a(?:\.|->)\w+|D\d+))(?=, \[)", r"\1 - 1")),
+    },
+    # What the first trained model did on held-out tasks.
+    "model": {
+        "channel": one_of(
+            in_code(r"(?<=[\w)]) % (?=D\d)", " / "),
+            in_code(r"(?<=[ijr]) / (?=D\d+[,;)])", " % "),
+            in_code(r"\[[ijk]\]", "[0]"),
+        ),
+        "outputs": lambda source, random: _exchanged(source, random, ("out",)),
+        "neighbour": _neighbour,
+        "lost_operator": one_of(
+            in_code(r"\bka_(?!get|put)\w+(?=\([^(),]*\))", ""),
+            in_code(r" [-+*/] (?:[a-z]\w*|\d+\.\d*f)(?=[,;)])", ""),
+            in_code(r"(?<=return )-(?=\w)", ""),
+        ),
+        "scratch_size": _scratch_size,
     },
 }
 #: What only kernels with a launch geometry can get wrong.

@@ -22,7 +22,9 @@ LANGUAGE = {"cuda": "cuda", "cpu": "cpp"}
 #: At this share of the roofline there is nothing left to try.
 NEAR_FLOOR = 0.9
 #: Shares of the lessons that have a fault, a second one behind it, a slow schedule first, another try at the end.
-FAULTS, SECOND_FAULT, SLOW, TRY = 0.25, 0.1, 0.3, 0.25
+FAULTS, SECOND_FAULT, SLOW, TRY = 0.5, 0.1, 0.3, 0.25
+#: Of the lessons about one task, how many may have a fault where it offers few others.
+MOST_FAULTS = 0.65
 #: Of the slow ones, how many are made slow on purpose and not another of the teacher's schedules.
 SLOWED = 0.6
 _SET = re.compile(r"^\s*// set:.*$", re.MULTILINE)
@@ -54,6 +56,11 @@ class Lesson:
     """`sayings` without the `finish` at the end. `behaviours` are what it is meant to show."""
 
     sayings: tuple[Saying, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What is written, in order."""
+        return tuple(one.source for one in self.sayings)
 
     @property
     def behaviours(self) -> tuple[str, ...]:
@@ -91,6 +98,22 @@ def lesson(sources: Sequence[str], target: str, random: Random, faults: float = 
     if others and random.random() < TRY:
         said.append(_changed(Kind.attempt, sources[0], random.choice(others), target))
     return Lesson(tuple(said))
+
+
+def lessons(sources: Sequence[str], target: str, random: Random, count: int, faults: float = FAULTS) -> list[Lesson]:
+    """Different lessons about the same right answers, `count` at most. Raises ValueError where there is none."""
+    found: dict[tuple[str, ...], Lesson] = {}
+    room = max(round(MOST_FAULTS * count), 1)
+    for _ in range(4 * count):
+        one = lesson(sources, target, random, faults)
+        broken = one.sayings[0].kind is Kind.fault
+        if one.sources in found or (broken and not room):
+            continue
+        found[one.sources] = one
+        room -= broken
+        if len(found) == count:
+            break
+    return list(found.values())
 
 
 def fence(source: str, target: str) -> str:

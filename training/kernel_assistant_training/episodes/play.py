@@ -12,11 +12,11 @@ from kernel_assistant.agent.profiles import CompactProfile
 from kernel_assistant.agent.tools import World
 from kernel_assistant.agent.tried import Tried
 from kernel_assistant.agent.workspace import Workspace
-from kernel_assistant.environment.session import Environment
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Step
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.episodes.client import LessonFailed, TeacherClient
+from kernel_assistant_training.episodes.judged import Judged
 from kernel_assistant_training.episodes.lesson import Kind, Lesson, Saying
 
 LIMITS = Limits(turns=12)
@@ -60,7 +60,7 @@ class Played:
         ]
 
     def seconds(self) -> dict[str, float]:
-        """Of judging, by stage."""
+        """Of judging, by stage, without what was judged in an earlier conversation."""
         spent: dict[str, float] = {}
         for _, found in self.turns:
             for stage, seconds in found.seconds.items() if found else ():
@@ -68,13 +68,13 @@ class Played:
         return spent
 
 
-def play(environment: Environment, lesson: Lesson, baseline: Baseline, folder: Path, seconds: float = 300.0) -> Played:
+def play(judged: Judged, lesson: Lesson, baseline: Baseline, folder: Path, seconds: float = 300.0) -> Played:
     """Play a lesson to its `finish`; `baseline` is what the prompt says, `folder` an empty workspace.
 
     No other stop counts: a conversation ends when the teacher ends it. Raises LessonFailed where it contradicts the
     lesson, Stop, Cancelled, WorkerError and DeviceError.
     """
-    client = TeacherClient(lesson)
+    client, environment = TeacherClient(lesson), judged.environment
     world = World(
         workspace=Workspace(folder),
         graph=environment.graph,
@@ -100,7 +100,7 @@ def play(environment: Environment, lesson: Lesson, baseline: Baseline, folder: P
         move = policy.step(view)
         if move.finished:
             return _played(client, policy, steps, baseline)
-        evaluations = tuple(environment.iterate(move.candidates, move.tier))
+        evaluations = judged.evaluate(move.candidates, move.tier)
         steps.append(
             Step(
                 turn=len(steps) + 1,

@@ -1,14 +1,15 @@
-"""One process that plays lessons: a warm worker, a compiler that works ahead, two files."""
+"""One process that plays lessons, several to a task: a warm worker, a compiler that works ahead, two files."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shutil
 import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,7 +31,8 @@ from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.client import LessonFailed
-from kernel_assistant_training.episodes.lesson import Lesson, lesson
+from kernel_assistant_training.episodes.judged import Judged
+from kernel_assistant_training.episodes.lesson import FAULTS, FINISH, Lesson, Saying, lessons
 from kernel_assistant_training.episodes.lines import Episode, Failure, Lines, as_document, read_lines
 from kernel_assistant_training.episodes.play import Played, play
 from kernel_assistant_training.episodes.subject import Subject, subjects
@@ -44,8 +46,9 @@ CALIBRATIONS = 3
 
 @dataclass(frozen=True)
 class Options:
-    """`part` of `parts` processes, `builders` compilers at a time in each. Each ends at `until`, a time of
-    `time.monotonic`, or after `lessons`; `cache` has the device's bandwidths."""
+    """`part` of `parts` processes, `builders` compilers at a time in each, on `builder_cores` where there are any. Each
+    ends at `until`, a time of `time.monotonic`, or after `tasks`, of which each has `lessons` at most; `cache` has the
+    device's bandwidths. With `own_device` no other process measures there."""
 
     target: str
     out: Path
@@ -56,18 +59,21 @@ class Options:
     part: int = 0
     parts: int = 1
     builders: int = 1
-    faults: float = 0.25
+    builder_cores: tuple[int, ...] = ()
+    own_device: bool = False
+    faults: float = FAULTS
     estimated_compile: float = 0.5
     in_full: float = 0.15
-    lessons: int = 1 << 62
+    lessons: int = 8
+    tasks: int = 1 << 62
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A lesson whose candidates are being built."""
+    """Lessons about a task, whose candidates are being built."""
 
     subject: Subject
-    lesson: Lesson
+    lessons: list[Lesson]
     candidates: list[Candidate]
     random: Random
 
@@ -89,15 +95,21 @@ class Player:
         self._worker = Worker(options.python, log=options.out / f"worker-{options.part:02}.log", env=order)
         self._worker.start(self._cancel)
         device = _device(options)
-        self._turn = DeviceTurn(options.out / f"device-{device.index}.lock")
+        number = options.part if options.own_device else device.index
+        self._turn = DeviceTurn(options.out / f"device-{number}.lock")
         self._device = self._with_ceilings(device)
         self._compiler = AheadCompiler(
-            self._device, choose("auto"), self._folder, self._cancel, threads=options.builders
+            self._device,
+            choose("auto"),
+            self._folder,
+            self._cancel,
+            threads=options.builders,
+            cores=options.builder_cores,
         )
 
     def run(self) -> None:
         waiting: deque[Waiting] = deque()
-        for one in islice(self._lessons(), self.options.lessons):
+        for one in islice(self._tasks(), self.options.tasks):
             waiting.append(one)
             self._compiler.begin(one.candidates)
             if len(waiting) > AHEAD:
@@ -124,8 +136,8 @@ class Player:
                 return found
         raise MissingError("the device is too busy to measure its bandwidth", "try again when less is running")
 
-    def _lessons(self) -> Iterator[Waiting]:
-        """Those that were not played before."""
+    def _tasks(self) -> Iterator[Waiting]:
+        """With the lessons that were not played before."""
         options = self.options
         stream = subjects(
             options.seed,
@@ -137,17 +149,22 @@ class Player:
         )
         for subject in stream:
             random = Random(f"lesson {options.seed} {subject.number}")
-            planned = lesson([answer.source for answer in subject.answers], options.target, random, options.faults)
-            if (subject.key, planned.behaviours) not in self._known:
-                self._known.add((subject.key, planned.behaviours))
-                yield Waiting(subject, planned, subject.candidates(planned, options.target), random)
+            sources = [answer.source for answer in subject.answers]
+            planned = [
+                one
+                for one in lessons(sources, options.target, random, options.lessons, options.faults)
+                if _identity(subject.key, [*(saying.text for saying in one.sayings), FINISH]) not in self._known
+            ]
+            if planned:
+                candidates = [found for one in planned for found in subject.candidates(one, options.target)]
+                yield Waiting(subject, planned, candidates, random)
 
     def _next(self, waiting: deque[Waiting]) -> None:
         one = waiting.popleft()
-        self._play(one)
+        self._open(one)
         self._compiler.forget(one.candidates)
 
-    def _play(self, one: Waiting) -> None:
+    def _open(self, one: Waiting) -> None:
         began = time.perf_counter()
         text = module_text(one.subject.graph)
         path = f"/nowhere/task_{one.subject.number}.py"
@@ -165,46 +182,65 @@ class Player:
                 measuring=self._turn,
                 quick_only=True,
             ) as environment:
-                self._converse(one, environment, text, {"open": time.perf_counter() - began})
-        except LessonFailed as failed:
-            said = failed.saying
-            what = "harmless" if said.fault and not failed.refused else "answer"
-            self._fail(one, what, failed.observation, source=said.source, fault=said.fault, task=text)
+                self._teach(one, environment, text, {"open": time.perf_counter() - began})
         except UsageError as error:
             self._fail(one, "open", error.cause, task=text)
-        except Stop as stop:
-            self._fail(one, "stopped", stop.reason.value, task=text)
         except (WorkerError, DeviceError) as error:
             self._fail(one, "worker", error.cause, task=text)
             if not self._worker.alive:
                 self._worker.restart(self._cancel)
 
-    def _converse(self, one: Waiting, environment: Environment, text: str, spent: dict[str, float]) -> None:
+    def _teach(self, one: Waiting, environment: Environment, text: str, spent: dict[str, float]) -> None:
+        """All lessons of a task; the first line of them has the seconds `spent` on opening it."""
         if canonical(environment.graph).text() != one.subject.task.text():
             self._fail(one, "graph", canonical(environment.graph).text(), task=text)
             return
         began = time.perf_counter()
-        baseline = environment.baseline(compiled=False)
-        estimated = one.random.random() < self.options.estimated_compile
-        if estimated:
-            guess = _compile_estimate(baseline, len(environment.graph.nodes), one.random)
-            baseline = msgspec.structs.replace(baseline, compile_ms=guess)
+        measured = environment.baseline(compiled=False)
         spent["baseline"] = time.perf_counter() - began
-        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            played = play(environment, one.lesson, baseline, Path(folder))
-        spent |= {**played.seconds(), "playing": time.perf_counter() - began - spent["baseline"]}
-        if one.random.random() < self.options.in_full:
-            verdict = environment.verify_in_full(played.best)
-            if not verdict.correct:
-                self._fail(one, "full", verdict.message, source=played.best_source, task=text)
+        judged = Judged(environment)
+        failed_before: set[Saying] = set()
+        in_full: dict[str, str] | None = {} if one.random.random() < self.options.in_full else None
+        for planned in one.lessons:
+            if time.monotonic() >= self.options.until:
                 return
-        self._keep(one, played, "estimated" if estimated else "none", spent)
+            if failed_before.intersection(planned.sayings):
+                continue
+            estimated = one.random.random() < self.options.estimated_compile
+            guess = _compile_estimate(measured, len(environment.graph.nodes), one.random) if estimated else None
+            baseline = msgspec.structs.replace(measured, compile_ms=guess)
+            began = time.perf_counter()
+            try:
+                with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+                    played = play(judged, planned, baseline, Path(folder))
+            except LessonFailed as failed:
+                said = failed.saying
+                failed_before.add(said)
+                what = "harmless" if said.fault and not failed.refused else "answer"
+                self._fail(one, what, failed.observation, source=said.source, fault=said.fault, task=text)
+                continue
+            except Stop as stop:
+                self._fail(one, "stopped", stop.reason.value, task=text)
+                continue
+            spent |= {**played.seconds(), "playing": time.perf_counter() - began}
+            best = played.best.hash()
+            if in_full is not None and best not in in_full:
+                verdict = environment.verify_in_full(played.best)
+                in_full[best] = "" if verdict.correct else verdict.message
+            if in_full is not None and in_full[best]:
+                self._fail(one, "full", in_full[best], source=played.best_source, task=text)
+                continue
+            self._keep(one, played, "estimated" if estimated else "none", spent)
+            spent = {}
 
     def _keep(self, one: Waiting, played: Played, compile_from: str, spent: dict[str, float]) -> None:
         losses = iter(played.losses())
         said = [saying for saying, _ in played.turns]
-        behaviours = Lesson(tuple(said[:-1])).behaviours
-        self._known.add((one.subject.key, behaviours))
+        identity = _identity(one.subject.key, [saying.text for saying in said])
+        if identity in self._known:  # both ended early, at the floor
+            self.counts["repeated"] += 1
+            return
+        self._known.add(identity)
         self._episodes.add(
             Episode(
                 number=one.subject.number,
@@ -213,7 +249,7 @@ class Player:
                 target=self.options.target,
                 device=self._device.arch,
                 level=one.subject.level,
-                behaviours=behaviours,
+                behaviours=Lesson(tuple(said[:-1])).behaviours,
                 families=one.subject.answers[0].families,
                 outcome="correct",
                 turns=tuple(saying.kind.value for saying in said),
@@ -258,12 +294,18 @@ def _device(options: Options) -> DeviceFacts:
     return gpus[options.part % len(gpus)] if len(gpus) > 1 else detect(options.target)
 
 
-def _progress(out: Path, target: str) -> tuple[set[tuple[str, tuple[str, ...]]], int]:
-    """(key, behaviours) of all episodes of all processes so far, and the number of the task to go on with."""
+def _identity(key: str, said: Iterable[str]) -> str:
+    """Of a conversation: no two lines have the same replies to the same canonical graph."""
+    return hashlib.sha256("\0".join([key, *said]).encode()).hexdigest()[:16]
+
+
+def _progress(out: Path, target: str) -> tuple[set[str], int]:
+    """Identities of all episodes of all processes so far, and the number of the task to go on with."""
     known, first = set(), 0
     for path in sorted(out.glob(f"episodes-{target}-*.jsonl")):
         for episode in read_lines(path, Episode):
-            known.add((episode.key, episode.behaviours))
+            said = [message["content"] for message in episode.messages if message["role"] == "assistant"]
+            known.add(_identity(episode.key, said))
             first = max(first, episode.number + 1)
     for path in sorted(out.glob(f"failures-{target}-*.jsonl")):
         first = max([first, *(failure.number + 1 for failure in read_lines(path, Failure))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from dataclasses import replace
@@ -11,30 +12,29 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
+from kernel_assistant.errors import UsageError
 from kernel_assistant_training.episodes.lines import Episode, Failure, read_lines
 from kernel_assistant_training.episodes.player import Options, Player
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options, cores: int = 0) -> dict[str, Any]:
     """Play with `options.parts` processes until the time is over; the summary, which is also written to the folder.
 
-    A process that fails is named by its exit code.
+    With `cores`, each process measures on so many of this process's cores, which nobody else uses, and all build on the
+    rest. A process that fails is named by its exit code.
     """
     options.out.mkdir(parents=True, exist_ok=True)
     before = _count(options)
     began = time.monotonic()
-    parts = [replace(options, part=part) for part in range(options.parts)]
-    if len(parts) == 1:
-        _play(parts[0])
+    if options.parts == 1:
+        _play(options)
         failed = []
+    elif cores:
+        # The bandwidth is measured while the machine is quiet: before the first lesson of anybody.
+        parts = shares(options, cores)
+        failed = _side_by_side([(replace(parts[0][0], until=began), parts[0][1])]) or _side_by_side(parts)
     else:
-        context = get_context("spawn")
-        processes = [context.Process(target=_play, args=(part,)) for part in parts]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-        failed = [process.exitcode for process in processes if process.exitcode]
+        failed = _side_by_side([(replace(options, part=part), ()) for part in range(options.parts)])
     seconds = time.monotonic() - began
     summary = {**summarise(options.out, options.target), "seconds": round(seconds, 1), "failed_processes": failed}
     played = _count(options) - before
@@ -46,6 +46,22 @@ def run(options: Options) -> dict[str, Any]:
     return summary
 
 
+def shares(options: Options, cores: int) -> list[tuple[Options, tuple[int, ...]]]:
+    """The options of each process, with the cores that it measures on. Raises UsageError where there are too few."""
+    all_cores = tuple(sorted(os.sched_getaffinity(0)))
+    rest = all_cores[options.parts * cores :]
+    if not rest:
+        cause = f"{options.parts} processes of {cores} cores and a builder need more than {len(all_cores)} cores"
+        raise UsageError(cause, "use fewer --processes or --cores")
+    return [
+        (
+            replace(options, part=part, own_device=True, builder_cores=rest),
+            all_cores[part * cores : (part + 1) * cores],
+        )
+        for part in range(options.parts)
+    ]
+
+
 def summarise(out: Path, target: str) -> dict[str, Any]:
     """Of all lines of a target: how many, of which behaviours, families, levels and endings; characters; stages."""
     behaviours: Counter[str] = Counter()
@@ -53,6 +69,7 @@ def summarise(out: Path, target: str) -> dict[str, Any]:
     levels: Counter[int] = Counter()
     first: Counter[str] = Counter()
     stages: Counter[str] = Counter()
+    turns: Counter[str] = Counter()
     keys, characters, count = set(), 0, 0
     for path in sorted(out.glob(f"episodes-{target}-*.jsonl")):
         for episode in read_lines(path, Episode):
@@ -61,6 +78,7 @@ def summarise(out: Path, target: str) -> dict[str, Any]:
             behaviours.update(episode.behaviours)
             families.update(episode.families)
             levels[episode.level] += 1
+            turns.update(episode.turns)
             characters += sum(len(message["content"]) for message in episode.messages)
             observed = next((message["content"] for message in episode.messages if message["role"] == "tool"), "")
             first[observed.partition(" ")[0]] += 1
@@ -73,6 +91,7 @@ def summarise(out: Path, target: str) -> dict[str, Any]:
         "tasks": len(keys),
         "characters": characters,
         "behaviours": dict(behaviours.most_common()),
+        "turns": dict(turns.most_common()),
         "families": dict(families.most_common()),
         "levels": dict(sorted(levels.items())),
         "first_observation": dict(first.most_common()),
@@ -86,8 +105,21 @@ def _count(options: Options) -> int:
     return sum(1 for path in paths for _ in read_lines(path, Episode))
 
 
-def _play(options: Options) -> None:
+def _side_by_side(parts: list[tuple[Options, tuple[int, ...]]]) -> list[int]:
+    """A process for each, on its cores where it has any; exit codes of those that failed."""
+    context = get_context("spawn")
+    processes = [context.Process(target=_play, args=part) for part in parts]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes if process.exitcode]
+
+
+def _play(options: Options, cores: tuple[int, ...] = ()) -> None:
     """A process of its own, or this one."""
+    if cores:
+        os.sched_setaffinity(0, cores)
     player = Player(options)
     try:
         player.run()

@@ -20,7 +20,7 @@ LEVELS = {1: 0.3, 2: 0.25, 3: 0.2, 4: 0.15, 5: 0.1}
 #: Different schedules that a lesson may use.
 MOST_ANSWERS = 4
 #: Bytes of inputs and outputs together at most, so that a task is opened quickly; `fitted` gives the least.
-MOST_BYTES = {"cpu": 24 << 20, "cuda": 192 << 20}
+MOST_BYTES = {"cpu": 16 << 20, "cuda": 128 << 20}
 
 
 @dataclass(frozen=True)
