@@ -21,7 +21,7 @@ from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records.transcript import Message
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, AsyncStream
 
 T = TypeVar("T")
 LOOK_EVERY = 0.1  # seconds
@@ -106,8 +106,7 @@ class ChatClient:
         began = time.monotonic()
         wait = self._settings.silence
         async with asyncio.timeout(wait):
-            stream = await self._client.chat.completions.create(**self._body(request))
-        collected = Collected()
+            stream, collected = await self._begin(request)
         async with stream:
             chunks = aiter(stream)
             while True:
@@ -116,6 +115,10 @@ class ChatClient:
                 if chunk is None:
                     return collected.message(time.monotonic() - began)
                 collected.add(chunk)
+
+    async def _begin(self, request: Request) -> tuple[AsyncStream[Any], Collected]:
+        """The stream of a reply, and what puts it together."""
+        return await self._client.chat.completions.create(**self._body(request)), Collected()
 
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {

@@ -33,11 +33,9 @@ class Collected:
         if getattr(chunk, "usage", None) is not None:
             self._usage = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
         for choice in getattr(chunk, "choices", None) or ():
-            self._add_delta(choice.delta)
+            self._add_choice(choice)
             self._finish = choice.finish_reason or self._finish
             self._ids += getattr(choice, "token_ids", None) or ()
-            if choice.logprobs is not None and choice.logprobs.content:
-                self._logprobs += [token.logprob for token in choice.logprobs.content]
 
     def message(self, seconds: float) -> Message:
         """The whole reply. Raises PolicyError where the stream ended before the reply did."""
@@ -57,6 +55,11 @@ class Collected:
             usage=Usage(prompt_tokens=prompt, completion_tokens=completion, seconds=seconds),
         )
 
+    def _add_choice(self, choice: Any) -> None:
+        self._add_delta(choice.delta)
+        if choice.logprobs is not None and choice.logprobs.content:
+            self._logprobs += [token.logprob for token in choice.logprobs.content]
+
     def _add_delta(self, delta: Any) -> None:
         self._text.append(delta.content or "")
         self._reasoning.append(getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None) or "")
@@ -66,6 +69,24 @@ class Collected:
             if part.function is not None:
                 call["name"] += part.function.name or ""
                 call["arguments"] += part.function.arguments or ""
+
+
+class CollectedText(Collected):
+    """The same for a streamed completion of a prompt: text as it was sampled, in which nothing was read as a call."""
+
+    def message(self, seconds: float) -> Message:
+        """Raises PolicyError too where tokens and log-probabilities do not go together."""
+        reply = super().message(seconds)
+        if reply.logprobs is not None and len(reply.logprobs) != len(reply.token_ids or ()):
+            raise _nonsense(f"{len(reply.token_ids or ())} tokens and {len(reply.logprobs)} log-probabilities")
+        return reply
+
+    def _add_choice(self, choice: Any) -> None:
+        if not isinstance(choice.text, str):
+            raise TypeError("a choice without text")
+        self._text.append(choice.text)
+        if choice.logprobs is not None:
+            self._logprobs += choice.logprobs.token_logprobs or ()
 
 
 def _call(place: int, call: dict[str, str]) -> ToolCall:

@@ -10,6 +10,7 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.policy.chat import ChatClient, ChatSettings, library
 from kernel_assistant.policy.chat_failures import failure_of
+from kernel_assistant.policy.chat_tokens import ASK_SECONDS, TokenClient, takes_tokens
 from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.policy.embedded import EmbeddedClient
 from kernel_assistant.serving import llama
@@ -17,14 +18,13 @@ from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engi
 from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant.serving.state import running
 
-ASK_SECONDS = 20.0
 CONTEXT_TOKENS = 128_000
 
 
 @dataclass(frozen=True)
 class Connection:
     """Makes clients for one model; every conversation has its own, with a seed of its own. `compact`: the profile.
-    `turns`: replies that a conversation may have, 0 for any number."""
+    `turns`: replies that a conversation may have, 0 for any number. `tokens`: prompts go as token ids."""
 
     endpoint: Endpoint | None
     context_tokens: int
@@ -32,6 +32,7 @@ class Connection:
     word: str
     settings: Settings
     turns: int = 0
+    tokens: bool = False
 
     @property
     def name(self) -> str:
@@ -43,15 +44,14 @@ class Connection:
         if self.endpoint is None:
             entry = find(self.word, self.settings)
             return EmbeddedClient(local_engine(entry, self.settings), entry.name, seed=number)
-        return ChatClient(
-            ChatSettings(
-                url=self.endpoint.url,
-                model=self.endpoint.model,
-                key=self.endpoint.key,
-                context_tokens=self.context_tokens,
-                seed=number,
-            )
+        settings = ChatSettings(
+            url=self.endpoint.url,
+            model=self.endpoint.model,
+            key=self.endpoint.key,
+            context_tokens=self.context_tokens,
+            seed=number,
         )
+        return TokenClient(settings) if self.tokens else ChatClient(settings)
 
 
 def connect(settings: Settings, endpoint: str, model: str) -> Connection:
@@ -70,7 +70,8 @@ def connect(settings: Settings, endpoint: str, model: str) -> Connection:
     key = place.key or (os.environ.get(settings.api_key_env, "") if bare else "")
     name, context = _served(place.url, key, model if endpoint else "", place.model if not bare else "")
     found = Endpoint(place.url, key, name, place.engine, place.compact)
-    return Connection(found, context, place.compact, word, settings, entry.turns)
+    tokens = place.compact and takes_tokens(place.url, key, name)
+    return Connection(found, context, place.compact, word, settings, entry.turns, tokens)
 
 
 def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:

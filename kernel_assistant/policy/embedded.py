@@ -16,17 +16,21 @@ CONTEXT_TOKENS = 4096
 FIRST_TEMPERATURE, LATER_TEMPERATURE = 0.0, 0.8
 
 
+def temperature_for(request: Request, seed: int | None) -> float:
+    """The first reply of the first conversation (seed 0 or none) is the likeliest one, all others are sampled."""
+    first = not seed and all(message.role != "assistant" for message in request.messages)
+    return FIRST_TEMPERATURE if first else LATER_TEMPERATURE
+
+
 class EmbeddedClient:
-    """See `ModelClient`. The engine is shared by all conversations of the process, which end it when they end. The
-    first reply of the first conversation (seed 0 or none) is the likeliest one, all others are sampled."""
+    """See `ModelClient`. The engine is shared by all conversations of the process, which end it when they end."""
 
     def __init__(self, engine: LocalEngine, name: str, *, seed: int | None = None) -> None:
         self.name, self.context_tokens = name, CONTEXT_TOKENS
         self._model, self._seed = EmbeddedModel(engine), seed
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
-        first = not self._seed and all(message.role != "assistant" for message in request.messages)
-        temperature = FIRST_TEMPERATURE if first else LATER_TEMPERATURE
+        temperature = temperature_for(request, self._seed)
         sampling = Sampling(max_tokens=request.max_tokens, temperature=temperature, seed=self._seed)
         try:
             return self._model.complete(request.messages, sampling, tools=request.tools, cancelled=cancelled)

@@ -15,7 +15,7 @@ from kernel_assistant.records.transcript import Message, Usage
 from kernel_assistant.serving.asking import ask
 from kernel_assistant.serving.errors import EngineError
 from kernel_assistant.serving.local import LocalEngine
-from kernel_assistant.serving.template import TURN_END, pieces
+from kernel_assistant.serving.template import assemble, pieces
 
 #: The distribution as the model gives it: what is sampled from is what the log-probabilities are of.
 _PLAIN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0, "cache_prompt": True}
@@ -82,12 +82,7 @@ class EmbeddedModel:
         self, messages: Sequence[Message], tools: Sequence[Any] = (), cancelled: Callable[[], bool] = lambda: False
     ) -> list[int]:
         """The tokens of a prompt. Raises OSError or HTTPException where the engine is gone."""
-        ids: list[int] = []
-        for piece in pieces(messages, tools=tools):
-            tokens = piece.ids if piece.ids is not None else self._tokens(piece.text, piece.special, cancelled)
-            sampled_to_its_end = piece.special and piece.text == TURN_END and tuple(ids[-1:]) == tokens
-            ids += () if sampled_to_its_end else tokens
-        return ids
+        return assemble(pieces(messages, tools=tools), lambda piece: self._tokens(piece.text, piece.special, cancelled))
 
     def _tokens(self, text: str, special: bool, cancelled: Callable[[], bool]) -> tuple[int, ...]:
         if (text, special) not in self._known:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ CALL_END = "</tool_call>"
 #: Tokens of their own in a vocabulary for this template: the first three control, the others are ordinary text.
 CONTROL_TOKENS = ("<|endoftext|>", TURN_START, TURN_END)
 MARKER_TOKENS = (CALL_START, CALL_END)
+_INSIDE_CONTROL = re.compile(f"(?<=<\\|)(?={'|'.join(re.escape(token[2:]) for token in CONTROL_TOKENS)})")
 #: With `{% generation %}` around what the assistant wrote, for the loss mask of TRL.
 TRAINING_TEMPLATE = (Path(__file__).parent / "chat_template.jinja").read_text(encoding="utf-8")
 
@@ -61,6 +62,23 @@ def pieces(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bo
     if answer:
         yield Piece(TURN_START, special=True)
         yield Piece("assistant\n")
+
+
+def assemble(parts: Iterable[Piece], tokens: Callable[[Piece], Sequence[int]]) -> list[int]:
+    """The prompt as tokens; `tokens` gives those of a piece that has none. A turn that the model ended itself has its
+    end among what it sampled, and gets no second one."""
+    ids: list[int] = []
+    for part in parts:
+        found = tuple(tokens(part) if part.ids is None else part.ids)
+        sampled_to_its_end = part.special and part.text == TURN_END and tuple(ids[-1:]) == found
+        ids += () if sampled_to_its_end else found
+    return ids
+
+
+def without_control(text: str) -> list[str]:
+    """Ordinary text in stretches none of which holds a control token, for servers that would take it for one. Cut
+    where the vocabulary's splitting cuts as well, so that the tokens are those of the whole text."""
+    return _INSIDE_CONTROL.split(text)
 
 
 def render(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bool = True) -> str:

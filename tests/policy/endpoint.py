@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = Callable[["Handler"], None]
+CONTROL = {"<|im_start|>": [1001], "<|im_end|>": [1002]}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -19,6 +21,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path == "/tokenize":
+            self.tokenize() if self.server.takes_tokens else fails(404)(self)
+            return
         self.server.bodies.append(self.body)
         self.server.keys.append(self.headers.get("authorization", ""))
         self.server.answers.pop(0)(self)
@@ -27,6 +32,14 @@ class Handler(BaseHTTPRequestHandler):
         listed = [{"id": name, "object": "model", **facts} for name, facts in self.server.models.items()]
         self.begin(200, "application/json")
         self.wfile.write(json.dumps({"object": "list", "data": listed}).encode())
+
+    def tokenize(self) -> None:
+        """As vLLM does: control tokens are found in any text. Here other characters are a token each."""
+        ids: list[int] = []
+        for part in re.split("(<[|]im_start[|]>|<[|]im_end[|]>)", self.body["prompt"]):
+            ids += CONTROL.get(part) or map(ord, part)
+        self.begin(200, "application/json")
+        self.wfile.write(json.dumps({"tokens": ids}).encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
         """Nothing on stderr."""
@@ -50,6 +63,7 @@ class Endpoint(ThreadingHTTPServer):
         self.answers: list[Answer] = []
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str] = []
+        self.takes_tokens = False
         self.models: dict[str, dict[str, Any]] = {"small": {"max_model_len": 32_000}}
 
     @property
@@ -90,6 +104,27 @@ def says(*deltas: dict[str, Any], finish: str = "stop") -> Answer:
         request.event("[DONE]")
 
     return answer
+
+
+def samples(ids: Sequence[int], finish: str | None = "stop", logprobs: int | None = None) -> Answer:
+    """A streamed completion: a token a chunk, each with its log-probability, of which `logprobs` are given."""
+
+    def answer(request: Handler) -> None:
+        request.begin()
+        for place, number in enumerate(ids):
+            given = {"token_logprobs": [-0.25 * place]} if logprobs is None or place < logprobs else None
+            words = "" if number > 1000 else chr(number)
+            request.event(completion(words, token_ids=[number], logprobs=given))
+        if finish:
+            request.event(completion("", finish))
+            request.event("[DONE]")
+
+    return answer
+
+
+def completion(text: str, finish: str | None = None, **extra: Any) -> dict[str, Any]:
+    choice = {"index": 0, "text": text, "finish_reason": finish, "logprobs": None, **extra}
+    return {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
 
 
 def calling(*wanted: tuple[str, dict[str, Any]]) -> Answer:
