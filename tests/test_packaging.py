@@ -73,6 +73,7 @@ def test_metadata_asks_for_torch_only_as_an_extra(installed: Path) -> None:
         "platformdirs",
         "psutil",
         "rich",
+        "xllamacpp",
     ]
     assert metadata["License-Expression"] == "Apache-2.0"
 

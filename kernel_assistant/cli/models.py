@@ -14,7 +14,8 @@ from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.config import set_user_value
 from kernel_assistant.cli.text import table
 from kernel_assistant.config import did_you_mean
-from kernel_assistant.errors import EXIT_OK, UsageError
+from kernel_assistant.errors import EXIT_OK, MissingError, UsageError
+from kernel_assistant.serving.card import card_of
 from kernel_assistant.serving.registry import (
     SHIPPED_NAME,
     ModelEntry,
@@ -26,7 +27,7 @@ from kernel_assistant.serving.registry import (
     registry_file,
 )
 
-_NONE = "no model installed: none ships with this version; kernel-assistant models add NAME FILE|FOLDER|HUB/NAME|URL"
+_NONE = "no model installed; kernel-assistant models add NAME FILE|FOLDER|HUB/NAME|URL"
 
 
 @click.group("models")
@@ -92,7 +93,10 @@ def remove_command(name: str) -> int:
     """Forget NAME. Its files stay."""
     known = entries()
     if name not in known or name == SHIPPED_NAME:
-        raise UsageError(f"no model {name} is registered{did_you_mean(name, known)}", "kernel-assistant models list")
+        cause = f"no model {name} is registered{did_you_mean(name, known)}"
+        if name == SHIPPED_NAME:
+            cause = f"{name} comes with the package and stays; another is used after: models use NAME"
+        raise UsageError(cause, "kernel-assistant models list")
     _write({other: entry for other, entry in known.items() if other != name})
     print(f"forgot {name}; {known[name].where} is as it was")
     return EXIT_OK
@@ -102,13 +106,15 @@ def remove_command(name: str) -> int:
 @click.argument("model", default="")
 @json_option
 def info_command(model: str, as_json: bool) -> int:
-    """What is known of MODEL (default: the one in use)."""
+    """What is known of MODEL (default: the one in use), with its card: what it was made of, how well it does."""
     entry = find(model, settings_for(None))
     facts = msgspec.to_builtins(entry) | _facts(entry)
+    card = card_of(Path(entry.where)) if entry.kind is ModelKind.gguf else None
     if as_json:
-        print(json.dumps(facts))
-    else:
-        print("\n".join(f"{name}: {_shown(value)}" for name, value in facts.items() if value not in ("", None)))
+        print(json.dumps(facts | ({"card": msgspec.to_builtins(card)} if card else {})))
+        return EXIT_OK
+    lines = [f"{name}: {_shown(value)}" for name, value in facts.items() if value not in ("", None)]
+    print("\n".join(lines + (card.lines() if card else [])))
     return EXIT_OK
 
 
@@ -117,7 +123,11 @@ def _facts(entry: ModelEntry) -> dict[str, Any]:
     if entry.kind is ModelKind.gguf:
         from kernel_assistant.serving.convert_run import gguf_info
 
-        return {"bytes": path.stat().st_size, "gguf": gguf_info(path)}
+        try:
+            inside: object = gguf_info(path)
+        except MissingError as error:
+            inside = f"not looked into: {error.cause} ({error.next_step})"
+        return {"bytes": path.stat().st_size, "gguf": inside}
     if entry.kind is ModelKind.folder:
         try:
             config = json.loads((path / "config.json").read_text(encoding="utf-8"))

@@ -41,7 +41,7 @@ def serve_command(
     """Serve MODEL (default: the one in use) on this machine, for every other command.
 
     MODEL is a name of `models list`, a GGUF file, a folder or a hub name. Without --detach the server ends with this
-    command. No model comes with this version.
+    command. The model that comes with the package needs no server: `optimize` runs it by itself.
     """
     settings = settings_for(None)
     if [show_status, stop_it, install, detach].count(True) > 1:

@@ -31,7 +31,8 @@ def own_bundle() -> Bundle:
     files = {
         f"kernel_assistant/{path.relative_to(root).as_posix()}": path.read_bytes()
         for path in sorted(root.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
+        # Nothing over there could run the shipped model, and it would be four times as much to send.
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".gguf"
     }
     stamp = build_stamp()
     digest = hashlib.sha256(str(stamp).encode())

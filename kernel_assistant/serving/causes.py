@@ -73,7 +73,7 @@ _CAUSES = (
         r"no module named '?(vllm|xllamacpp)\b",
         MissingError,
         "{0} is not installed",
-        "kernel-assistant serve --install gets vllm, pip install 'kernel-assistant[serve]' xllamacpp",
+        "vllm: kernel-assistant serve --install; llama.cpp: pip install xllamacpp",
     ),
     _cause(
         r"model architectures .*? are not supported",

@@ -18,11 +18,11 @@ class ModelNotFoundError(MissingError):
 
 
 class NoModelError(MissingError):
-    """No model is named anywhere."""
+    """No model is named, and the one of the package is not there."""
 
     def __init__(self) -> None:
         super().__init__(
-            "no model installed: none ships with this version",
+            "no model installed: none is named, and the one of the package is not there",
             "name one of yours: kernel-assistant models add NAME FILE|FOLDER|HUB/NAME|URL, then models use NAME",
         )
 

@@ -19,7 +19,7 @@ READY_SECONDS = 300.0
 def check_installed() -> None:
     """Raises MissingError where llama.cpp is not there."""
     if importlib.util.find_spec("xllamacpp") is None:
-        raise MissingError("llama.cpp is not installed", "pip install 'kernel-assistant[serve]'")
+        raise MissingError("llama.cpp is not installed", "pip install xllamacpp")
 
 
 def command(model: Path, request: ServeRequest, *, name: str) -> tuple[str, ...]:

@@ -18,13 +18,12 @@ import msgspec
 from kernel_assistant.config import Settings, did_you_mean, user_file
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import Record
+from kernel_assistant.serving.card import card_of
 from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
 
-#: Where a model that comes with the package lies. This version has none.
+#: The model that comes with the package, with its card beside it.
 SHIPPED = Path(__file__).parent / "models" / "kernel-assistant.gguf"
 SHIPPED_NAME = "shipped"
-#: It has learned first answers and no observations: asked again it answers better than told what went wrong.
-SHIPPED_TURNS = 1
 
 
 class ModelKind(str, Enum):
@@ -67,12 +66,13 @@ def registry_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def entries() -> dict[str, ModelEntry]:
-    """Registered models by name, the shipped one first where there is one. Raises UsageError for a file that does not
+    """Registered models by name, the shipped one first. Raises UsageError for a file that does not
     fit."""
     found = {}
     if SHIPPED.is_file():
+        card = card_of(SHIPPED)
         found[SHIPPED_NAME] = ModelEntry(
-            name=SHIPPED_NAME, kind=ModelKind.gguf, where=str(SHIPPED), compact=True, turns=SHIPPED_TURNS
+            name=SHIPPED_NAME, kind=ModelKind.gguf, where=str(SHIPPED), compact=True, turns=card.turns if card else 0
         )
     path = registry_file()
     if not path.is_file():

@@ -113,7 +113,7 @@ def test_the_user_says_something_and_then_cancels(run):
 
 
 def test_a_model_that_is_not_there_is_said_so(run):
-    done = run("optimize", "net.py", "--policy", "model", code=3)
-    assert "no model installed" in done.stderr
+    done = run("optimize", "net.py", "--policy", "model", "--model", "nowhere.gguf", code=3)
+    assert "no model 'nowhere.gguf'" in done.stderr
     done = run("optimize", "net.py", "--policy", "model", "--endpoint", "http://127.0.0.1:9/v1", code=3)
     assert "cannot be reached" in done.stderr

@@ -13,6 +13,7 @@ from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.events import Warned
 from kernel_assistant.policy.base import Move
 from kernel_assistant.records import StopReason
+from kernel_assistant.serving import registry
 from kernel_assistant.session import players
 from kernel_assistant.session.jobs import JobServices
 from kernel_assistant.store import JobOptions, Store
@@ -107,6 +108,7 @@ def test_auto_lets_the_generator_play_after_the_model(job, endpoint):
 def test_auto_without_a_model_or_with_a_dead_one_is_the_generator(job, monkeypatch):
     # Wrong: nothing needs to be confirmed in full where that is not the point.
     monkeypatch.setattr(players, "generator", lambda: ByHand(("1e-6f", "1e-1f")))
+    monkeypatch.setattr(registry, "SHIPPED", Path("nothing.gguf"))
     assert job(policy="auto").policy == "by hand"
     assert not [event for event in job.events if isinstance(event, Warned)]
     assert job(policy="auto", endpoint="http://127.0.0.1:9/v1").policy == "by hand"

@@ -82,7 +82,8 @@ def test_auto_lets_the_shipped_model_play_first(play, shipped, monkeypatch):
     assert not any("the generator plays alone" in line for line in told)
 
 
-def test_without_one_the_generator_plays_and_says_so(play):
+def test_without_one_the_generator_plays_and_says_so(play, monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "SHIPPED", tmp_path / "nothing.gguf")
     trajectory, told = play()
     assert (trajectory.policy, trajectory.final.correct) == ("generator", True)
     assert "no model is installed: the generator plays alone" in told

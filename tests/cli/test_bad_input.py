@@ -29,7 +29,7 @@ CASES = [
     (("optimize", "good.py", "--target", "tpu"), 2, "tpu"),
     (("optimize", "good.py", "--numerics", "loose"), 2, "loose"),
     (("optimize", "good.py", "--python", "/bin/true"), 2, "not a Python"),
-    (("optimize", "good.py", "--policy", "model"), 3, "no model"),
+    (("optimize", "good.py", "--policy", "model", "--model", "nowhere.gguf"), 3, "no model"),
     (("verify", "nowhere"), 2, "cannot be read"),
     (("verify", "plain"), 2, "neither plan.json nor model_new.py"),
     (("verify", "workspace"), 2, "Plan"),
@@ -68,9 +68,9 @@ def test_a_project_cannot_choose_what_is_started(run, home):
     write(home)
     (home / "pyproject.toml").write_text(
         '[tool.kernel-assistant]\npython = "/bin/true"\nsandbox = "none"\n'
-        'state_dir = "/tmp/elsewhere"\npolicy = "model"\n'
+        'state_dir = "/tmp/elsewhere"\n'
     )
-    done = run("optimize", "good.py")
+    done = run("optimize", "good.py", "--policy", "model", "--model", "nowhere.gguf")
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
     assert [name for name in ("python", "sandbox", "state_dir") if any(f"'{name}'" in line for line in warnings)] == [
         "python",

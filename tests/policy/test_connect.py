@@ -7,6 +7,7 @@ import pytest
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.policy.connect import connect
+from kernel_assistant.serving import registry
 from kernel_assistant.serving.errors import NoModelError
 from kernel_assistant.serving.registry import registry_file
 
@@ -49,7 +50,8 @@ def test_a_registered_endpoint(settings, endpoint, monkeypatch):
     assert (found.endpoint.model, found.endpoint.key, found.compact) == ("small", "other", True)
 
 
-def test_nothing_named_and_nothing_there(settings):
+def test_nothing_named_and_nothing_there(settings, monkeypatch):
+    monkeypatch.setattr(registry, "SHIPPED", settings.state_dir / "nothing.gguf")
     with pytest.raises(NoModelError):
         connect(settings, "", "")
     with pytest.raises(MissingError, match="cannot be reached"):

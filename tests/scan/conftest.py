@@ -27,6 +27,8 @@ def home(tmp_path, monkeypatch, python_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
+    # A model that plays first is nothing that these tests need to wait for.
+    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
     monkeypatch.setenv("PYTHONPATH", python_path)
     folder = tmp_path / "project"
     folder.mkdir()

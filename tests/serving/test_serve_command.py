@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kernel_assistant.cli import main
 from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.serving import registry
 from kernel_assistant.serving.embedded import EmbeddedModel
 from kernel_assistant.serving.endpoint import close, endpoint_for, local_engine
 from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
@@ -120,13 +122,16 @@ def test_an_unreadable_model_fails_detached_and_not(run, tmp_path):
         assert "next: " in done.stderr
 
 
-def test_without_any_model_everything_says_so(run, settings):
-    for words in (["serve"], ["serve", "--detach"], ["models", "info"]):
-        done = run(*words)
-        assert done.returncode == 3
-        assert "error: no model installed: none ships with this version" in done.stderr
-        assert "next: name one of yours" in done.stderr
-    assert "no model installed" in run("models", "list").stdout
+def test_without_any_model_everything_says_so(settings, monkeypatch, capsys):
+    """As if the package had lost its own, which only this process can be told."""
+    monkeypatch.setattr(registry, "SHIPPED", settings.state_dir / "nothing.gguf")
+    for words in (["serve"], ["models", "info"]):
+        assert main(words) == 3
+        said = capsys.readouterr().err
+        assert "error: no model installed: none is named" in said
+        assert "next: name one of yours" in said
+    assert main(["models", "list"]) == 0
+    assert "no model installed" in capsys.readouterr().out
     with pytest.raises(NoModelError):
         endpoint_for(settings)
 
@@ -164,7 +169,7 @@ def test_registry(run, tiny, monkeypatch):
     assert run("models", "add", "bad name", tiny.gguf).returncode == 2
     assert "only an endpoint" in run("models", "add", "x", tiny.gguf, "--key-variable", "K").stderr
     listed = json.loads(run("models", "list", "--json").stdout)["models"]
-    assert {entry["name"]: entry["kind"] for entry in listed} == {
+    assert {entry["name"]: entry["kind"] for entry in listed if entry["name"] != "shipped"} == {
         "mine": "gguf",
         "theirs": "endpoint",
         "folder": "folder",

@@ -20,6 +20,8 @@ def settings(tmp_path, monkeypatch, python_path):
     for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+    # A model that plays first is nothing that these tests need to wait for.
+    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
     monkeypatch.setenv("PYTHONPATH", python_path)
     resolved, _ = resolve()
     yield resolved
