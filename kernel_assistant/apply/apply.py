@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -37,6 +37,7 @@ class Applied:
     """What was done, or would be (`dry_run`). `files` are all files of the class and the loader, in the package.
 
     `import_line` is what the user has to add where no file of theirs was edited (a class of an installed library).
+    `text` is the whole file with the two lines.
     """
 
     source: Path
@@ -46,6 +47,7 @@ class Applied:
     diff: str
     files: tuple[str, ...]
     import_line: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,21 @@ class _Change:
 
 
 def apply_result(
-    result_dir: Path | str, source_path: Path | str, *, dry_run: bool = False, options: Options | None = None
+    result_dir: Path | str,
+    source_path: Path | str,
+    *,
+    dry_run: bool = False,
+    options: Options | None = None,
+    text: str | None = None,
 ) -> Applied:
     """Write `STEM_kernels/` beside `source_path` and put the import and the decorator into it.
 
     The package is written first, so that the file never names kernels that are not there. Applying to a class that
-    has kernels already replaces them. Raises UsageError, with everything as it was, where that cannot be done.
+    has kernels already replaces them. `text` is the file as it is in an editor: then only the package is written, and
+    whoever has the file open puts `Applied.text` into it. Raises UsageError, with everything as it was, where that
+    cannot be done.
     """
-    change = _plan(read_result(Path(result_dir)), Path(source_path).absolute(), options or Options())
+    change = _plan(read_result(Path(result_dir)), Path(source_path).absolute(), options or Options(), text)
     class_name = next(reversed(change.manifest.edits))
     applied = Applied(
         source=change.path,
@@ -76,18 +85,21 @@ def apply_result(
         edit=change.edit,
         diff=unified_diff(change.source.text, change.text, change.path.name),
         files=tuple(sorted(change.files)),
+        text=change.text,
     )
     if not dry_run:
-        _write(change)
+        _write(change, with_source=text is None)
     return applied
 
 
-def _plan(result: Result, path: Path, options: Options) -> _Change:
+def _plan(result: Result, path: Path, options: Options, buffer: str | None) -> _Change:
     check_source(path)
     folder = path.parent / package_name(path.stem)
     class_name = result.task.class_name
     data = read_bytes(path)
     source = decode_source(data, path.name)
+    if buffer is not None:
+        source = replace(source, text=buffer)
     known = read_manifest(folder)
     _check_unchanged(result, source.text, path.name)
     _check_package(folder, known, class_name)
@@ -152,13 +164,13 @@ def _check_package(folder: Path, known: Manifest | None, class_name: str) -> Non
         )
 
 
-def _write(change: _Change) -> None:
+def _write(change: _Change, *, with_source: bool) -> None:
     old = read_manifest(change.folder)
     try:
         for name, data in change.files.items():
             write_atomically(change.folder / name, data)
         write_atomically(change.folder / MANIFEST, manifest_bytes(change.manifest))
-        if change.text != change.source.text:
+        if with_source and change.text != change.source.text:
             write_atomically(change.path, change.source.encode(change.text))
     except KernelAssistantError:
         if old is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_assistant.apply.diff import unified_diff
@@ -26,7 +26,7 @@ from kernel_assistant.errors import UsageError
 @dataclass(frozen=True)
 class Undone:
     """`restored`: the file is byte for byte what it was before. `kept`: files of the package that were changed by
-    hand or are not ours, and therefore stay."""
+    hand or are not ours, and therefore stay. `text` is the whole file without our lines."""
 
     source: Path
     classes: tuple[str, ...]
@@ -34,33 +34,43 @@ class Undone:
     diff: str
     removed: tuple[str, ...]
     kept: tuple[str, ...]
+    text: str = ""
 
 
-def undo(source_path: Path | str, class_name: str | None = None, *, dry_run: bool = False) -> Undone:
+def undo(
+    source_path: Path | str, class_name: str | None = None, *, dry_run: bool = False, text: str | None = None
+) -> Undone:
     """Take our lines out of the file and remove what we wrote beside it; of one class, or of all.
 
-    Changes that were made elsewhere in the file since then stay. Raises UsageError where there is nothing to undo.
+    Changes that were made elsewhere in the file since then stay. `text` is the file as it is in an editor: then nothing
+    on disk changes, and whoever has it open puts `Undone.text` into it, saves, and undoes again to remove the package.
+    Raises UsageError where there is nothing to undo.
     """
+    dry_run = dry_run or text is not None
     path = Path(source_path).absolute()
     folder = path.parent / package_name(path.stem)
     manifest = read_manifest(folder)
     data = read_bytes(path) if path.exists() else b""
     source = decode_source(data, path.name)
+    if text is not None:
+        source = replace(source, text=text)
+        data = source.encode(text)
     classes = _classes(source.text, manifest, class_name, path.name)
-    text = _without(source.text, classes, manifest)
-    rest = _rest(manifest, classes, source.encode(text))
-    if text != source.text and not dry_run:
+    bare = _without(source.text, classes, manifest)
+    rest = _rest(manifest, classes, source.encode(bare))
+    if bare != source.text and not dry_run:
         check_source(path)
-        write_atomically(path, source.encode(text))
+        write_atomically(path, source.encode(bare))
     removed, kept = _clear(folder, manifest, rest, classes, dry_run)
     before = manifest is not None and digest(data) == manifest.after and rest is None
     return Undone(
         source=path,
         classes=classes,
-        restored=before and manifest is not None and digest(source.encode(text)) == manifest.before,
-        diff=unified_diff(source.text, text, path.name),
+        restored=before and manifest is not None and digest(source.encode(bare)) == manifest.before,
+        diff=unified_diff(source.text, bare, path.name),
         removed=removed,
         kept=kept,
+        text=bare,
     )
 
 

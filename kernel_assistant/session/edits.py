@@ -38,11 +38,18 @@ def find_job(store: Store, what: str) -> JobRow:
 
 
 def apply_job(
-    store: Store, row: JobRow, *, dry_run: bool, force: bool = False, into: Path | None = None
+    store: Store,
+    row: JobRow,
+    *,
+    dry_run: bool,
+    force: bool = False,
+    into: Path | None = None,
+    text: str | None = None,
 ) -> tuple[Applied, list[str]]:
     """Edit the user's file; what was done, and warnings. Raises UsageError where there is nothing worth applying.
 
     A class of an installed library, and any class with `into`, is replaced from outside: see apply/outside.py.
+    `text` is the file as it is in an editor, which puts the lines in itself: see `apply_result`.
     """
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to apply", f"kernel-assistant show {row.id}")
@@ -58,7 +65,7 @@ def apply_job(
         project = Path(import_location(into.absolute())[1]) if into is not None else Path.cwd()
         applied = apply_outside(folder, source, project, into=into, dry_run=dry_run, options=options)
     else:
-        applied = apply_result(folder, source, dry_run=dry_run, options=options)
+        applied = apply_result(folder, source, dry_run=dry_run, options=options, text=text)
     if not dry_run:
         document = {"class": applied.class_name, "package": str(applied.package), "diff": applied.diff}
         store.add_edit(str(applied.package if outside else applied.source), row.id, json.dumps(document))

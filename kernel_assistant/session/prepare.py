@@ -40,7 +40,7 @@ def prepare(
             task = build_task(spec, target=target, numerics=settings.numerics, text=text)
             return task, options(settings, "" if elsewhere else _python(task, settings), kind=kind)
         except NoInputsError:
-            if inputs == "declared" or text is not None:
+            if inputs == "declared":
                 raise
             recorded = from_file(*split_spec(spec), settings, target)
             if recorded is None:
@@ -51,7 +51,10 @@ def prepare(
             raise UsageError(
                 f"no scan kept inputs for {spec}", "scan a program that uses it: kernel-assistant scan -- …"
             )
-    return recorded.task, options(settings, settings.python or recorded.python, kind=kind)
+    task = recorded.task
+    if text is not None and not task.installed:
+        task = msgspec.structs.replace(task, content=text)
+    return task, options(settings, settings.python or recorded.python, kind=kind)
 
 
 def prepare_scanned(spec: str, settings: Settings, *, elsewhere: bool = False) -> tuple[KernelTask, JobOptions]:

@@ -37,10 +37,13 @@ class Draft:
     origin: str
 
 
-def draft(spec: str) -> Draft:
-    """The draft for `FILE[:CLASS]` (without a class the last one). Raises UsageError where there is no such class."""
+def draft(spec: str, text: str | None = None) -> Draft:
+    """The draft for `FILE[:CLASS]` (without a class the last one); `text` is an unsaved editor buffer.
+
+    Raises UsageError where there is no such class.
+    """
     path, class_name = split_spec(spec)
-    text = read_text(path)
+    text = read_text(path) if text is None else text
     modules = [module for module in find_modules(text, str(path)) if module.addressable and module.has_forward]
     chosen = _choose(path, class_name, modules)
     tree = parse(text, str(path))
