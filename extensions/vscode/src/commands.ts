@@ -1,0 +1,123 @@
+// Every command: from a lens or a tree with its class as argument, from the palette with the class at the cursor.
+
+import * as vscode from "vscode";
+import { install } from "./environment/install.ts";
+import { onPath } from "./environment/find.ts";
+import { askForInputs } from "./inputs.ts";
+import type { Jobs } from "./jobs/tracker.ts";
+import { answered } from "./problems.ts";
+import type { ClassRef } from "./protocol.ts";
+import type { ReportPages } from "./report/panel.ts";
+import type { Review } from "./review.ts";
+import type { Server } from "./server.ts";
+import { classAtCursor, isRef } from "./target.ts";
+import { tell, telling } from "./tell.ts";
+import { quoted } from "./words.ts";
+
+export interface Parts {
+  readonly server: Server;
+  readonly jobs: Jobs;
+  readonly review: Review;
+  readonly reports: ReportPages;
+  readonly extension: vscode.Uri;
+}
+
+export function registerCommands(parts: Parts): vscode.Disposable[] {
+  const { server, review, reports } = parts;
+  const about = (name: string, run: (ref: ClassRef) => Promise<unknown>): vscode.Disposable =>
+    vscode.commands.registerCommand(`kernelAssistant.${name}`, async (given?: unknown) => {
+      if (!(await ready(server))) return;
+      const ref = isRef(given) ? given : (review.current() ?? (await classAtCursor()));
+      if (ref) await run(ref);
+    });
+  const plain = (name: string, run: () => unknown): vscode.Disposable => vscode.commands.registerCommand(`kernelAssistant.${name}`, run);
+  const asked = (name: string): vscode.Disposable => about(name, (ref) => telling(() => server.execute(`kernelAssistant.${name}`, ref)));
+  return [
+    about("optimize", (ref) => optimize(ref, parts)),
+    about("inputs", (ref) => askForInputs(ref, server, parts.extension)),
+    about("show", (ref) => reports.show(ref)),
+    about("diff", (ref) => review.open(ref)),
+    about("apply", (ref) => review.apply(ref)),
+    about("discard", (ref) => review.discard(ref)),
+    about("undo", (ref) => review.undo(ref)),
+    asked("verify"),
+    asked("profile"),
+    asked("ignore"),
+    vscode.commands.registerCommand("kernelAssistant.cancel", (given?: unknown) => cancel(parts, given)),
+    plain("scan", () => scan(server)),
+    plain("jobs", () => vscode.commands.executeCommand("kernelAssistant.jobs.focus")),
+    plain("restart", () => server.restart()),
+    plain("showLog", () => server.log.show()),
+    plain("install", () => installTool(server)),
+    plain("doctor", () => doctor(server)),
+    plain("openSettings", () => vscode.commands.executeCommand("workbench.action.openSettings", "kernelAssistant")),
+    plain("explain", () => (server.problem ? tell(server.problem) : server.log.show())),
+  ];
+}
+
+async function ready(server: Server): Promise<boolean> {
+  if (server.phase !== "running") await server.start();
+  if (server.phase === "running") return true;
+  if (server.problem) void tell(server.problem);
+  return false;
+}
+
+async function optimize(ref: ClassRef, parts: Parts): Promise<void> {
+  try {
+    await parts.server.execute("kernelAssistant.optimize", ref);
+  } catch (error) {
+    if (lacksInputs(error)) await askForInputs(ref, parts.server, parts.extension);
+    else void tell(answered(error));
+  }
+}
+
+/** The server refuses a class without inputs by name: `data.kind` is `no_inputs`. */
+const lacksInputs = (error: unknown): boolean =>
+  (error as { data?: { kind?: string } | null } | null)?.data?.kind === "no_inputs";
+
+async function cancel(parts: Parts, given: unknown): Promise<void> {
+  const { jobs } = parts;
+  const named = jobs.active.find((view) => isRef(given) && view.class === given.class && view.uri === given.uri);
+  const items = jobs.active.map((view) => ({ label: view.class, description: view.message, view }));
+  const chosen = named ?? (items.length > 1 ? (await vscode.window.showQuickPick(items, { title: "Cancel which job?" }))?.view : items[0]?.view);
+  if (chosen) await jobs.cancel(chosen);
+  else if (items.length === 0) void vscode.window.showInformationMessage("No job is running.");
+}
+
+async function scan(server: Server): Promise<void> {
+  if (!(await ready(server))) return;
+  const uri = vscode.window.activeTextEditor?.document.uri ?? vscode.workspace.workspaceFolders?.[0]?.uri;
+  if (!uri) return;
+  const options = { location: vscode.ProgressLocation.Notification, title: "Ranking the modules of the project" };
+  await vscode.window.withProgress(options, () => telling(() => server.execute("kernelAssistant.scan", { uri: uri.toString() })));
+}
+
+async function installTool(server: Server): Promise<void> {
+  if (!vscode.workspace.isTrusted) return;
+  const requirement = vscode.workspace.getConfiguration("kernelAssistant").get("package", "kernel-assistant[lsp]");
+  const options = { location: vscode.ProgressLocation.Notification, cancellable: true, title: `Installing ${requirement}` };
+  await vscode.window.withProgress(options, async (progress, token) => {
+    const stop = new AbortController();
+    token.onCancellationRequested(() => stop.abort());
+    const say = (line: string): void => {
+      server.log.info(line);
+      progress.report({ message: line.slice(0, 80) });
+    };
+    try {
+      await install({ folder: server.ownEnvironment, requirement, path: process.env["PATH"] ?? "", say, signal: stop.signal });
+      await server.restart();
+    } catch (error) {
+      if (!stop.signal.aborted) void tell({ text: `${requirement} could not be installed: ${answered(error).text}`, steps: ["Show Log", "Open Settings"] });
+    }
+  });
+}
+
+/** In a terminal: it is a page of text, and people copy from it. */
+async function doctor(server: Server): Promise<void> {
+  if (!vscode.workspace.isTrusted) return;
+  const launch = server.launch ?? { command: (await onPath("kernel-assistant", process.env["PATH"] ?? "")) ?? "kernel-assistant", args: ["lsp"] };
+  const args = [...launch.args.slice(0, -1), "doctor"];
+  const terminal = vscode.window.createTerminal({ name: "Kernel Assistant", iconPath: new vscode.ThemeIcon("rocket") });
+  terminal.show();
+  terminal.sendText([launch.command, ...args].map(quoted).join(" "));
+}

@@ -1,0 +1,234 @@
+// What the result page shows, taken from the records of the store. No VS Code in here.
+
+export interface Candidate {
+  readonly turn: number;
+  readonly id: string;
+  readonly outcome: string;
+  readonly ms: number | null;
+  readonly speedup: number | null;
+  readonly note: string;
+  readonly origin: string;
+  readonly sources: Readonly<Record<string, string>>;
+}
+
+export interface Kernel {
+  readonly symbol: string;
+  readonly registers: number;
+  readonly sharedBytes: number;
+  readonly spillBytes: number;
+  readonly blocksPerSm: number | null;
+  readonly occupancy: number | null;
+}
+
+export interface Accuracy {
+  readonly error: number;
+  readonly referenceError: number;
+  readonly ratio: number;
+  readonly relative: number;
+  readonly inputs: number;
+  readonly shapes: number;
+  readonly reproducible: boolean;
+  readonly reference: string;
+}
+
+export interface Timing {
+  readonly ms: number;
+  readonly eagerMs: number;
+  readonly compileMs: number | null;
+  readonly vsEager: number;
+  readonly vsCompile: number | null;
+  readonly vsEagerInterval: readonly [number, number] | null;
+  readonly vsCompileInterval: readonly [number, number] | null;
+  readonly floorMs: number;
+  readonly roofline: number;
+  readonly warning: string;
+}
+
+export interface FreeWin {
+  readonly name: string;
+  readonly write: string;
+  readonly ms: number | null;
+  readonly vsCompile: number | null;
+  readonly passes: boolean;
+  readonly note: string;
+}
+
+/** A text of the winner with what the compiler made of it. */
+export interface Source {
+  readonly name: string;
+  readonly text: string;
+}
+
+export interface Report {
+  readonly job: string;
+  readonly state: string;
+  readonly title: string;
+  readonly device: string;
+  readonly target: string;
+  readonly outcome: string;
+  readonly stop: string;
+  readonly error: string;
+  readonly seconds: number | null;
+  readonly precision: string;
+  readonly share: number | null;
+  readonly residual: readonly string[];
+  readonly bytesMoved: number | null;
+  readonly bandwidth: number | null;
+  readonly bandwidthFrom: "measured" | "datasheet" | null;
+  readonly accuracy: Accuracy | null;
+  readonly timing: Timing | null;
+  readonly kernels: readonly Kernel[];
+  readonly candidates: readonly Candidate[];
+  readonly freeWins: readonly FreeWin[];
+  readonly sources: readonly Source[];
+  readonly assembly: readonly Source[];
+}
+
+type Json = Record<string, unknown>;
+
+const json = (value: unknown): Json => (typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {});
+const list = (value: unknown): Json[] => (Array.isArray(value) ? value.map(json) : []);
+const text = (value: unknown): string => (typeof value === "string" ? value : "");
+const number = (value: unknown): number | null => (typeof value === "number" && Number.isFinite(value) ? value : null);
+const interval = (value: unknown): [number, number] | null => {
+  const [low, high] = Array.isArray(value) ? value.map(number) : [];
+  return low !== null && low !== undefined && high !== null && high !== undefined ? [low, high] : null;
+};
+
+/** From the answer to `kernelAssistant.show` and the texts of its artifacts, by name. */
+export function reportOf(answer: unknown, files: Readonly<Record<string, string>>): Report {
+  const row = json(answer);
+  const task = json(row["task"]);
+  const result = json(row["result"]);
+  const evaluation = parsed(files["evaluation.json"]);
+  const device = parsed(files["device.json"]);
+  const facts = parsed(files["facts.json"]);
+  const moved = ["input_bytes", "parameter_bytes", "output_bytes"].map((name) => number(facts[name]));
+  const measured = number(device["copy_bandwidth"]) || null;
+  const datasheet = number(device["bandwidth_datasheet"]) || null;
+  return {
+    job: text(row["id"]),
+    state: text(row["state"]),
+    title: `${text(task["path"]).split("/").at(-1) ?? ""}:${text(task["class_name"])}`,
+    device: text(result["device"]) || text(device["name"]) || text(row["device"]),
+    target: text(result["target"]) || text(task["target"]),
+    outcome: text(result["outcome"]),
+    stop: text(result["stop_reason"]).replaceAll("_", " "),
+    error: text(row["error"]),
+    seconds: number(result["seconds"]),
+    precision: text(evaluation["precision"]),
+    share: number(evaluation["share_in_our_kernels"]),
+    residual: Array.isArray(evaluation["residual"]) ? evaluation["residual"].map(String) : [],
+    bytesMoved: moved.every((part) => part !== null) ? moved.reduce<number>((sum, part) => sum + (part ?? 0), 0) : null,
+    bandwidth: measured ?? datasheet,
+    bandwidthFrom: measured ? "measured" : datasheet ? "datasheet" : null,
+    accuracy: accuracyOf(json(evaluation["accuracy"])),
+    timing: timingOf(json(evaluation["timing"])),
+    kernels: list(evaluation["resources"]).map(kernelOf),
+    candidates: candidatesOf(list(row["steps"])),
+    freeWins: list(result["free_wins"]).map(freeWinOf),
+    sources: named(files, /^sources\/(?!ka[_/]).*\.(cu|cuh|cpp|h)$/),
+    assembly: named(files, /\.(ptx|sass|s)$/),
+  };
+}
+
+/** Names of the artifacts whose texts the page shows. */
+export const wanted = (name: string): boolean =>
+  /^(evaluation|device|facts)\.json$/.test(name) || /^sources\/.*\.(cu|cuh|cpp|h)$/.test(name) || /\.(ptx|sass|s)$/.test(name);
+
+function parsed(document: string | undefined): Json {
+  try {
+    return json(JSON.parse(document ?? "{}"));
+  } catch {
+    // A file that was cut short: the page shows the rest.
+    return {};
+  }
+}
+
+function accuracyOf(from: Json): Accuracy | null {
+  const error = number(from["error"]);
+  if (error === null) return null;
+  return {
+    error,
+    referenceError: number(from["reference_error"]) ?? 0,
+    ratio: number(from["error_ratio"]) ?? 0,
+    relative: number(from["relative_error"]) ?? 0,
+    inputs: number(from["inputs_tried"]) ?? 0,
+    shapes: number(from["shapes_tried"]) ?? 0,
+    reproducible: from["bit_reproducible"] === true,
+    reference: text(from["reference"]) || "f64",
+  };
+}
+
+function timingOf(from: Json): Timing | null {
+  const ms = number(from["candidate_ms"]);
+  const eagerMs = number(from["eager_ms"]);
+  if (ms === null || eagerMs === null) return null;
+  return {
+    ms,
+    eagerMs,
+    compileMs: number(from["compile_ms"]),
+    vsEager: number(from["speedup_vs_eager"]) ?? eagerMs / ms,
+    vsCompile: number(from["speedup_vs_compile"]),
+    vsEagerInterval: interval(from["speedup_vs_eager_ci"]),
+    vsCompileInterval: interval(from["speedup_vs_compile_ci"]),
+    floorMs: number(from["floor_ms"]) ?? 0,
+    roofline: number(from["roofline"]) ?? 0,
+    warning: text(from["warning"]),
+  };
+}
+
+function kernelOf(from: Json): Kernel {
+  return {
+    symbol: text(from["symbol"]),
+    registers: number(from["registers"]) ?? 0,
+    sharedBytes: number(from["shared_bytes"]) ?? 0,
+    spillBytes: number(from["spill_bytes"]) ?? 0,
+    blocksPerSm: number(from["blocks_per_sm"]),
+    occupancy: number(from["occupancy"]),
+  };
+}
+
+function candidatesOf(steps: readonly Json[]): Candidate[] {
+  return steps.flatMap((step) => {
+    const candidates = list(step["candidates"]);
+    return list(step["evaluations"]).map((evaluation, place) => {
+      const candidate = candidates[place] ?? {};
+      const timing = timingOf(json(evaluation["timing"]));
+      const outcome = text(evaluation["outcome"]);
+      const schedule = text(json(candidate["plan"])["schedule"]);
+      return {
+        turn: number(step["turn"]) ?? 0,
+        id: text(evaluation["candidate"]),
+        outcome,
+        ms: timing?.ms ?? null,
+        speedup: timing?.vsCompile ?? null,
+        note: outcome === "correct" ? schedule : text(evaluation["message"]),
+        origin: text(candidate["origin"]),
+        sources: ownSources(json(candidate["sources"])),
+      };
+    });
+  });
+}
+
+function ownSources(sources: Json): Record<string, string> {
+  const own = Object.entries(sources).filter(([name]) => !/^ka[_/]/.test(name));
+  return Object.fromEntries(own.map(([name, content]) => [name, text(content)]));
+}
+
+function freeWinOf(from: Json): FreeWin {
+  return {
+    name: text(from["name"]),
+    write: text(from["write"]),
+    ms: number(from["ms"]),
+    vsCompile: number(from["speedup_vs_compile"]),
+    passes: from["passes"] === true,
+    note: text(from["note"]),
+  };
+}
+
+function named(files: Readonly<Record<string, string>>, pattern: RegExp): Source[] {
+  return Object.entries(files)
+    .filter(([name]) => pattern.test(name))
+    .map(([name, content]) => ({ name: name.split("/").at(-1) ?? name, text: content }));
+}
