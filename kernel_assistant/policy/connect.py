@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_assistant.config import Settings
@@ -12,7 +12,7 @@ from kernel_assistant.policy.chat import ChatClient, ChatSettings, library
 from kernel_assistant.policy.chat_failures import failure_of
 from kernel_assistant.policy.chat_tokens import ASK_SECONDS, TokenClient, takes_tokens
 from kernel_assistant.policy.client import ModelClient
-from kernel_assistant.policy.embedded import EmbeddedClient
+from kernel_assistant.policy.embedded import EmbeddedClient, FirstAnswers
 from kernel_assistant.serving import llama
 from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engine
 from kernel_assistant.serving.registry import ModelKind, find
@@ -24,7 +24,8 @@ CONTEXT_TOKENS = 128_000
 @dataclass(frozen=True)
 class Connection:
     """Makes clients for one model; every conversation has its own, with a seed of its own. `compact`: the profile.
-    `turns`: replies that a conversation may have, 0 for any number. `tokens`: prompts go as token ids."""
+    `turns`: replies that a conversation may have, 0 for any number. `tokens`: prompts go as token ids.
+    `first`: what an embedded model answers first."""
 
     endpoint: Endpoint | None
     context_tokens: int
@@ -33,6 +34,7 @@ class Connection:
     settings: Settings
     turns: int = 0
     tokens: bool = False
+    first: FirstAnswers = field(default_factory=FirstAnswers)
 
     @property
     def name(self) -> str:
@@ -43,7 +45,7 @@ class Connection:
         """For conversation `number`. Raises MissingError and UsageError."""
         if self.endpoint is None:
             entry = find(self.word, self.settings)
-            return EmbeddedClient(local_engine(entry, self.settings), entry.name, seed=number)
+            return EmbeddedClient(local_engine(entry, self.settings), entry.name, seed=number, first=self.first)
         settings = ChatSettings(
             url=self.endpoint.url,
             model=self.endpoint.model,

@@ -13,9 +13,10 @@ from typing import Any
 
 from kernel_assistant.records.transcript import Message, Usage
 from kernel_assistant.serving.asking import ask
+from kernel_assistant.serving.best_first import START, WIDTH, Beginning, Others
 from kernel_assistant.serving.errors import EngineError
 from kernel_assistant.serving.local import LocalEngine
-from kernel_assistant.serving.template import assemble, pieces
+from kernel_assistant.serving.template import TURN_END, assemble, pieces
 
 #: The distribution as the model gives it: what is sampled from is what the log-probabilities are of.
 _PLAIN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0, "cache_prompt": True}
@@ -27,12 +28,22 @@ _EVERY_TOKEN = 1 << 20
 
 @dataclass(frozen=True)
 class Sampling:
-    """`temperature` 0 is greedy. `grammar` is GBNF, "" for none. `max_tokens` bounds the reply, with its end token."""
+    """`temperature` 0 is greedy. `grammar` is GBNF, "" for none. `max_tokens` bounds the reply, with its end token and
+    with `begun`, which it begins with."""
 
     max_tokens: int = 1024
     temperature: float = 1.0
     seed: int | None = None
     grammar: str = ""
+    begun: Beginning = START
+
+
+@dataclass(frozen=True)
+class Answered:
+    """`others` has the likeliest tokens of each place of the reply, empty where they are not known."""
+
+    message: Message
+    others: tuple[Others, ...]
 
 
 class EmbeddedModel:
@@ -50,6 +61,17 @@ class EmbeddedModel:
         tools: Sequence[Any] = (),
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Message:
+        """The assistant's next message; see `answer`."""
+        return self.answer(messages, sampling, tools=tools, cancelled=cancelled).message
+
+    def answer(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling | None = None,
+        *,
+        tools: Sequence[Any] = (),
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Answered:
         """The assistant's next message; `logprobs` are of the model's own distribution, before temperature and grammar.
 
         `cancelled` is asked ten times a second. Raises Cancelled, ContextFullError, and EngineError where the process
@@ -60,15 +82,16 @@ class EmbeddedModel:
         try:
             prompt = self.prompt(messages, tools, cancelled)
             sampled = self._sample(prompt, sampling or Sampling(), cancelled)
+            logprobs, others = self._said(prompt, sampled, cancelled)
             message = Message(
                 role="assistant",
                 content=self._text(sampled.ids[:-1] if sampled.ended else sampled.ids, cancelled),
                 token_ids=tuple(sampled.ids),
-                logprobs=self._logprobs(prompt, sampled, cancelled),
+                logprobs=logprobs,
                 finish_reason="stop" if sampled.ended else "length",
                 usage=Usage(
                     prompt_tokens=len(prompt),
-                    completion_tokens=len(sampled.ids),
+                    completion_tokens=len(sampled.ids) - len(sampled.begun.ids),
                     seconds=time.monotonic() - began,
                 ),
             )
@@ -76,7 +99,7 @@ class EmbeddedModel:
             raise self._engine.why() from error
         except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f"{self._engine.spec.engine} answered nonsense: {error!r}", "report this") from error
-        return message
+        return Answered(message, others)
 
     def prompt(
         self, messages: Sequence[Message], tools: Sequence[Any] = (), cancelled: Callable[[], bool] = lambda: False
@@ -96,7 +119,9 @@ class EmbeddedModel:
 
         Streamed, it would notice, but leave out the ids of tokens that end inside a character.
         """
-        sampled = _Sampled([], [], ended=False)
+        sampled = _Sampled(list(sampling.begun.ids), [], sampling.begun, ended=False)
+        # The end of the turn may be what an answer begins with.
+        sampled.ended = sampled.ids[-1:] == list(self._tokens(TURN_END, True, cancelled))
         while not sampled.ended and len(sampled.ids) < sampling.max_tokens:
             left = sampling.max_tokens - len(sampled.ids)
             # A grammar begins anew with each request.
@@ -114,21 +139,27 @@ class EmbeddedModel:
     def _text(self, ids: Sequence[int], cancelled: Callable[[], bool]) -> str:
         return str(self._ask("/detokenize", {"tokens": list(ids)}, cancelled)["content"])
 
-    def _logprobs(self, prompt: list[int], sampled: _Sampled, cancelled: Callable[[], bool]) -> tuple[float, ...]:
-        """One for each token. llama.cpp leaves out tokens that end inside a character: those are asked for.
+    def _said(
+        self, prompt: list[int], sampled: _Sampled, cancelled: Callable[[], bool]
+    ) -> tuple[tuple[float, ...], tuple[Others, ...]]:
+        """Log-probabilities of all tokens, and the likeliest of each place. llama.cpp leaves out tokens that end inside
+        a character: those are asked for, and have no others.
 
         Raises ValueError where what was given is not a part of the reply.
         """
-        known = list(reversed(sampled.given))
-        found = []
-        for place, number in enumerate(sampled.ids):
+        known, begun = list(reversed(sampled.given)), sampled.begun.logprobs
+        found, others = list(begun), list[Others]([()] * len(begun))
+        for place, number in enumerate(sampled.ids[len(begun) :], len(begun)):
             if known and known[-1]["id"] == number:
-                found.append(float(known.pop()["logprob"]))
+                given = known.pop()
+                found.append(float(given["logprob"]))
+                others.append([(int(one["id"]), float(one["logprob"])) for one in given["top_logprobs"]])
             else:
                 found.append(self._logprob([*prompt, *sampled.ids[:place]], number, cancelled))
+                others.append(())
         if known:
             raise ValueError("log-probabilities of other tokens")
-        return tuple(found)
+        return tuple(found), tuple(others)
 
     def _logprob(self, prompt: list[int], number: int, cancelled: Callable[[], bool]) -> float:
         # A whole character is made to follow, since nothing is said of others; the bias does not touch what is given.
@@ -143,10 +174,12 @@ class EmbeddedModel:
 
 @dataclass
 class _Sampled:
-    """`given`: what the server said of the tokens, for most of them. `ended`: the last one ends the turn."""
+    """`given`: what the server said of the tokens after `begun`, for most of them. `ended`: the last one ends the
+    turn."""
 
     ids: list[int]
     given: list[dict[str, Any]]
+    begun: Beginning
     ended: bool
 
 
@@ -156,7 +189,7 @@ def _body(prompt: Sequence[int], sampling: Sampling, tokens: int, place: int) ->
         "prompt": list(prompt),
         "n_predict": tokens,
         "temperature": sampling.temperature,
-        "n_probs": 1,
+        "n_probs": WIDTH,
         "return_tokens": True,
         **_PLAIN,
     }
