@@ -33,15 +33,26 @@ def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: 
     known = known_ceilings(device, cache_dir)
     if known is not None:
         return known
-    path = _path(device, cache_dir)
+    found, quiet = measure_ceilings(device, worker, cancel)
+    if not quiet:
+        return device
+    keep_ceilings(found, cache_dir)
+    return found
+
+
+def measure_ceilings(device: DeviceFacts, worker: Worker, cancel: threading.Event) -> tuple[DeviceFacts, bool]:
+    """`device` with the bandwidths that it has now, and whether nobody else used the machine meanwhile."""
     params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
     measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
-    if not measured.pop("quiet"):
-        return device
-    found = msgspec.structs.replace(device, **measured)
+    quiet = bool(measured.pop("quiet"))
+    return msgspec.structs.replace(device, **measured), quiet
+
+
+def keep_ceilings(device: DeviceFacts, cache_dir: Path) -> None:
+    """For all who use this folder."""
+    path = _path(device, cache_dir)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encode(found))
-    return found
+    path.write_bytes(encode(device))
 
 
 def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:

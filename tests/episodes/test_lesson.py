@@ -100,9 +100,9 @@ def test_slowed_sources_are_in_lessons():
 def test_lessons_of_a_task_differ_and_some_have_no_fault():
     for sources in ([CPU], [CPU, SLOW, OTHER]):
         found = lessons(sources, "cpu", Random(1), 8)
-        assert len({one.sources for one in found}) == len(found) >= 6
+        assert len({one.sources for one in found}) == len(found) >= 5
         broken = [one.sayings[0].kind is Kind.fault for one in found]
-        assert 0 < sum(broken) <= 5
+        assert 0 < sum(broken) <= 1.5 * (len(found) - sum(broken)) + 1
         assert not any(one.sayings[0].kind is Kind.fault for one in lessons(sources, "cpu", Random(1), 8, faults=0.0))
     with pytest.raises(ValueError, match="an answer"):
         lessons([], "cpu", Random(0), 8)

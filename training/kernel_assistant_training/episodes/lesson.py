@@ -22,9 +22,9 @@ LANGUAGE = {"cuda": "cuda", "cpu": "cpp"}
 #: At this share of the roofline there is nothing left to try.
 NEAR_FLOOR = 0.9
 #: Shares of the lessons that have a fault, a second one behind it, a slow schedule first, another try at the end.
-FAULTS, SECOND_FAULT, SLOW, TRY = 0.5, 0.1, 0.3, 0.25
-#: Of the lessons about one task, how many may have a fault where it offers few others.
-MOST_FAULTS = 0.65
+FAULTS, SECOND_FAULT, SLOW, TRY = 0.55, 0.1, 0.3, 0.25
+#: Lessons with a fault about one task for each without: some offer few others.
+MOST_FAULTS = 1.5
 #: Of the slow ones, how many are made slow on purpose and not another of the teacher's schedules.
 SLOWED = 0.6
 _SET = re.compile(r"^\s*// set:.*$", re.MULTILINE)
@@ -61,6 +61,10 @@ class Lesson:
     def sources(self) -> tuple[str, ...]:
         """What is written, in order."""
         return tuple(one.source for one in self.sayings)
+
+    @property
+    def begins_with_fault(self) -> bool:
+        return self.sayings[0].kind is Kind.fault
 
     @property
     def behaviours(self) -> tuple[str, ...]:
@@ -103,14 +107,14 @@ def lesson(sources: Sequence[str], target: str, random: Random, faults: float = 
 def lessons(sources: Sequence[str], target: str, random: Random, count: int, faults: float = FAULTS) -> list[Lesson]:
     """Different lessons about the same right answers, `count` at most. Raises ValueError where there is none."""
     found: dict[tuple[str, ...], Lesson] = {}
-    room = max(round(MOST_FAULTS * count), 1)
-    for _ in range(4 * count):
+    broken = 0
+    for _ in range(6 * count):
         one = lesson(sources, target, random, faults)
-        broken = one.sayings[0].kind is Kind.fault
-        if one.sources in found or (broken and not room):
+        room = MOST_FAULTS * (len(found) - broken) + 1 - broken
+        if one.sources in found or (one.begins_with_fault and room < 1):
             continue
         found[one.sources] = one
-        room -= broken
+        broken += one.begins_with_fault
         if len(found) == count:
             break
     return list(found.values())

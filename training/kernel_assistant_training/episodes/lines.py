@@ -15,8 +15,11 @@ R = TypeVar("R", bound=Record)
 
 
 class Episode(Record, frozen=True, kw_only=True):
-    """One conversation. Times in milliseconds, `seconds` by stage (`playing` has all from the
-    first write on); `number` is that of the task in its stream.
+    """One conversation. Times in milliseconds; `number` is that of the task in its stream.
+
+    `seconds` by stage: what a task's lessons share counts in its first line, what was judged before does not count
+    again. `playing` has all from the first write on; `waiting`, for the device, is part of `baseline` and `profile`;
+    `failed` is what lessons without a line took.
 
     `messages` are dictionaries with role, content, tool_call_id where there is one, and `loss` for what an assistant
     says. `compile` says where `compile_ms` is from: "estimated", or "none".

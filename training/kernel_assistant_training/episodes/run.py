@@ -26,13 +26,13 @@ def run(options: Options, cores: int = 0) -> dict[str, Any]:
     options.out.mkdir(parents=True, exist_ok=True)
     before = _count(options)
     began = time.monotonic()
-    if options.parts == 1:
-        _play(options)
-        failed = []
-    elif cores:
+    if cores:
         # The bandwidth is measured while the machine is quiet: before the first lesson of anybody.
         parts = shares(options, cores)
         failed = _side_by_side([(replace(parts[0][0], until=began), parts[0][1])]) or _side_by_side(parts)
+    elif options.parts == 1:
+        _play(options)
+        failed = []
     else:
         failed = _side_by_side([(replace(options, part=part), ()) for part in range(options.parts)])
     seconds = time.monotonic() - began
