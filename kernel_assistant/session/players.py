@@ -28,11 +28,11 @@ from kernel_assistant.session.jobs import JobServices
 from kernel_assistant.session.policies import Recorded, Transcribed
 from kernel_assistant.store import JobOptions
 
-#: Of the budget, what a model may take when the generator plays after it.
-MODEL_SHARE = 0.7
+#: Of the budget, what a model may take when the generator plays after it; a small one is done sooner.
+MODEL_SHARE, SMALL_SHARE = 0.7, 0.5
 #: Evaluations without a better candidate: a model needs more tries than a search by measurement.
-PATIENCE = 24
-#: Conversations with a model that answers once.
+PATIENCE, SMALL_PATIENCE = 24, 8
+#: Conversations with a small model: each is short, and the best of all counts.
 ATTEMPTS = 8
 GENERATOR = "generator"
 
@@ -64,14 +64,16 @@ class Players:
         earlier = self._services.resume_steps
         if connection is None:
             return [Phase((self._generator(),), Budget(seconds=seconds), earlier)]
-        alone = self._options.policy == "model"
+        # Without an endpoint the model is a small one in a process of ours.
+        alone, small = self._options.policy == "model", connection.endpoint is None
+        share = SMALL_SHARE if small else MODEL_SHARE
         budget = Budget(
-            seconds=seconds if alone else MODEL_SHARE * seconds,
-            patience=PATIENCE,
+            seconds=seconds if alone else share * seconds,
+            patience=SMALL_PATIENCE if small else PATIENCE,
             device_seconds=self._options.device_time or float("inf"),
         )
         models = self._models(connection)
-        says = f"the model {connection.name} plays" + (f": {len(models)} conversations" if len(models) > 1 else "")
+        says = f"model {connection.name} plays" + (f": {len(models)} conversations" if len(models) > 1 else "")
         model = Phase(models, budget, tuple(step for step in earlier if not _is_generators(step)), says)
         if alone:
             return [model]
@@ -109,7 +111,7 @@ class Players:
         guidance = guidance_for(Path(self._task.path))
         first = self._services.store.transcripts.count(self._services.job)
         asked = self._options.episodes
-        for number in range(first, first + (ATTEMPTS if connection.turns and asked == 1 else asked)):
+        for number in range(first, first + (ATTEMPTS if connection.endpoint is None and asked == 1 else asked)):
             policy = self._model(connection, guidance, number)
             self._open.append(Transcribed(policy, self._services.store, self._services.job, number))
         return tuple(self._open)

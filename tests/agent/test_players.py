@@ -10,7 +10,7 @@ from kernel_assistant.agent.guidance import Guidance, read_guidance
 from kernel_assistant.agent.loop import Episode
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import MissingError, UsageError
-from kernel_assistant.events import Warned
+from kernel_assistant.events import Progress, Warned
 from kernel_assistant.policy.base import Move
 from kernel_assistant.records import StopReason
 from kernel_assistant.serving import registry
@@ -134,6 +134,20 @@ def test_the_best_of_several_conversations_at_once(job, endpoint):
     sources = {step.candidates[0].hash(): step.candidates[0].sources["kernel.cpp"] for step in trajectory.steps}
     assert sources[trajectory.best] == NORM
     assert [len(one.replies) for one in job.store.transcripts.of("1")] == [2, 2, 2]
+
+
+def test_what_two_conversations_write_alike_is_judged_once(job, endpoint):
+    def answer(request):
+        told = [message for message in request.body["messages"] if message["role"] == "tool"]
+        (calling(FINISH) if told else calling(write(WRONG), EVALUATE))(request)
+
+    endpoint.answers += [answer] * 4
+    trajectory = job(policy="model", endpoint=endpoint.url, episodes=2)
+    first, second = (evaluation for step in trajectory.steps for evaluation in step.evaluations)
+    assert first is second
+    assert [message.content for one in job.store.transcripts.of("1") for message in one.messages if message.candidate]
+    said = [event.message for event in job.events if isinstance(event, Progress)]
+    assert "model small plays: 2 conversations" in said
 
 
 def test_limits_of_a_job_and_of_the_project(job, endpoint, norm, monkeypatch):
