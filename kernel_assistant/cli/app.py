@@ -24,6 +24,7 @@ from kernel_assistant.errors import (
 _COMMANDS = {
     "optimize": ("optimize", "Find a faster kernel for a module."),
     "scan": ("scan", "Run a program and rank its modules by what could be gained."),
+    "lint": ("lint", "Point at code in modules that is slower than it has to be."),
     "draft": ("draft", "Draft the inputs of a class that declares none."),
     "verify": ("check", "Check a candidate against its reference."),
     "profile": ("check", "Time a candidate against its reference."),
@@ -39,6 +40,7 @@ _COMMANDS = {
     "show": ("show", "Report of one job."),
     "serve": ("serve", "Serve a language model on this machine."),
     "models": ("models", "Language models: list, use, add, remove, info."),
+    "lsp": ("lsp", "Serve an editor."),
     "config": ("config", "Settings: what holds, and where it comes from."),
     "doctor": ("doctor", "What was found, what is missing, how to get it."),
     "host": ("host", "The session host: status, stop."),

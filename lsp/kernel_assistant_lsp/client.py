@@ -1,0 +1,47 @@
+"""What the client can do, from what it said at the beginning. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lsprotocol import types
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """`job_events`: the client shows jobs itself and wants `kernelAssistant/job` and `/status` for it."""
+
+    job_events: bool = False
+    work_done: bool = False
+    refreshes_lenses: bool = False
+    resolves_edits: bool = False
+    disabled_actions: bool = False
+    applies_edits: bool = False
+    versioned_edits: bool = False
+    configuration: bool = False
+    watches_files: bool = False
+    messages_with_choices: bool = True
+
+
+def abilities(capabilities: types.ClientCapabilities, options: Mapping[str, Any]) -> Abilities:
+    workspace, window = capabilities.workspace, capabilities.window
+    document = capabilities.text_document
+    action = document.code_action if document else None
+    resolve = action.resolve_support if action else None
+    edits = workspace.workspace_edit if workspace else None
+    watched = workspace.did_change_watched_files if workspace else None
+    lens = workspace.code_lens if workspace else None
+    return Abilities(
+        job_events=options.get("progress") == "client",
+        work_done=bool(window and window.work_done_progress),
+        refreshes_lenses=bool(lens and lens.refresh_support),
+        resolves_edits=bool(resolve and "edit" in resolve.properties),
+        disabled_actions=bool(action and action.disabled_support),
+        applies_edits=bool(workspace and workspace.apply_edit),
+        versioned_edits=bool(edits and edits.document_changes),
+        configuration=bool(workspace and workspace.configuration),
+        watches_files=bool(watched and watched.dynamic_registration),
+        messages_with_choices=options.get("progress") != "client",
+    )

@@ -1,0 +1,48 @@
+"""`workspace/executeCommand`: one file for each command, `run(context, argument)` in each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any
+
+from pygls.exceptions import JsonRpcException
+
+from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant_lsp import names
+from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.protocol import refused
+
+Run = Callable[[Context, dict[str, Any]], Awaitable[Any]]
+
+#: Command → its file in this folder.
+COMMANDS = {
+    names.OPTIMIZE: "optimize",
+    names.CANCEL: "cancel",
+    names.APPLY: "apply",
+    names.UNDO: "undo",
+    names.DISCARD: "discard",
+    names.VERIFY: "verify",
+    names.PROFILE: "profile",
+    names.SHOW: "show",
+    names.SCAN: "scan",
+    names.IGNORE: "ignore",
+    names.INPUTS: "inputs",
+    names.JOBS: "jobs",
+    names.DIFF: "diff",
+}
+
+
+async def run_command(context: Context, name: str, arguments: tuple[Any, ...]) -> Any:
+    """What command `name` answers. Raises JsonRpcException, with the next step in `data`, for what cannot be done."""
+    if not context.trusted:
+        raise refused("this workspace is not trusted: nothing is run", {"nextStep": "trust it, then try again"})
+    argument = arguments[0] if arguments else {}
+    if not isinstance(argument, dict):
+        raise JsonRpcException("the first argument must be an object", code=-32602)
+    run: Run = import_module(f"{__name__}.{COMMANDS[name]}").run
+    try:
+        return await run(context, argument)
+    except KernelAssistantError as error:
+        data = {"kind": type(error).__name__, "nextStep": error.next_step, "exitCode": error.exit_code}
+        raise refused(error.cause, data) from error

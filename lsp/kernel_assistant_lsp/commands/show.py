@@ -1,0 +1,51 @@
+"""Everything that is known of a job, for a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import to_builtins
+from kernel_assistant.store import JobKind, JobRow
+from kernel_assistant_lsp.commands.arguments import class_of, text_of
+from kernel_assistant_lsp.commands.diff import SOURCES, texts
+from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.threads import in_thread
+
+
+async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """The job's row and steps as `show --json` prints them, with the texts that it left: graph, sources, evaluation."""
+
+    def look() -> dict[str, Any]:
+        store = context.history.store
+        row = _row(context, argument)
+        files = row.result.artifacts if row.result is not None else {}
+        return {
+            **to_builtins(row),
+            "steps": to_builtins(store.steps(row.id)),
+            "sources": texts(files, SOURCES),
+            "graph": "".join(texts(files, ("graph.txt",)).values()),
+            "evaluation": _document(files, "evaluation.json"),
+            "deviceFacts": _document(files, "device.json"),
+        }
+
+    return await in_thread(look)
+
+
+def _row(context: Context, argument: dict[str, Any]) -> JobRow:
+    """The job named, else the newest of the class."""
+    store = context.history.store
+    if "job" in argument:
+        return store.job(text_of(argument, "job"))
+    snapshot, name = class_of(context, argument)
+    for row in store.jobs_of(str(snapshot.path)):
+        if row.task.class_name == name and row.options.kind is JobKind.optimize:
+            return row
+    raise UsageError(f"there is no job for {name}", "optimize it first")
+
+
+def _document(artifacts: dict[str, str], name: str) -> Any:
+    path = Path(artifacts.get(name, ""))
+    return json.loads(path.read_bytes()) if path.is_file() else None

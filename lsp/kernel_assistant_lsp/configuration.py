@@ -1,0 +1,38 @@
+"""The settings that hold for a file: the editor's section of its folder, over the project's and the user's files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.config import Settings, resolve
+from kernel_assistant_lsp.settings import flags_of, switched_on
+
+
+class Configuration:
+    """Files are read when they are asked for, so a change of one counts from the next request on."""
+
+    def __init__(self) -> None:
+        self._general: dict[str, Any] = {}
+        self._folders: dict[Path, dict[str, Any]] = {}
+
+    def set(self, general: Mapping[str, Any], folders: Mapping[Path, Mapping[str, Any]] | None = None) -> None:
+        self._general = dict(general)
+        self._folders = {path: dict(section) for path, section in (folders or {}).items()}
+
+    def section(self, path: Path | None) -> dict[str, Any]:
+        """Of the innermost folder that holds `path`."""
+        holding = [folder for folder in self._folders if path is not None and path.is_relative_to(folder)]
+        return self._folders[max(holding, key=lambda folder: len(folder.parts))] if holding else self._general
+
+    def is_on(self, path: Path, switch: str) -> bool:
+        return switched_on(self.section(path), switch)
+
+    def settings(self, path: Path | None) -> Settings:
+        """Raises UsageError for a value that does not fit, in a file or in the editor."""
+        return self.resolved(path)[0]
+
+    def resolved(self, path: Path | None) -> tuple[Settings, list[str]]:
+        """The settings, and what a project tried to set that it may not."""
+        return resolve(path, flags_of(self.section(path)))

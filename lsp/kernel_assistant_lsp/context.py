@@ -1,0 +1,147 @@
+"""What requests and commands work with: documents, settings, jobs, history, and the way to the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
+
+from kernel_assistant.config import Settings, resolve
+from kernel_assistant.errors import StoreError, UsageError
+from kernel_assistant.source.find import ModuleClass
+from kernel_assistant_lsp.client import Abilities
+from kernel_assistant_lsp.configuration import Configuration
+from kernel_assistant_lsp.documents import Documents, path_of
+from kernel_assistant_lsp.edits import workspace_edit
+from kernel_assistant_lsp.history import History
+from kernel_assistant_lsp.jobs.progress import WorkDone
+from kernel_assistant_lsp.jobs.table import Jobs
+from kernel_assistant_lsp.jobs.view import JobView
+from kernel_assistant_lsp.names import JOB_NOTIFICATION
+from kernel_assistant_lsp.parsing import SMALL, Parses
+from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.threads import in_thread
+
+#: Seconds without a keystroke before a long text is parsed, and before lenses are asked for again.
+_PAUSE_S = 0.2
+_REFRESH_S = 0.3
+
+
+class Context:
+    """One for a server. Everything here is used in the event loop."""
+
+    def __init__(self, server: LanguageServer, documents: Documents) -> None:
+        self.server = server
+        self.documents = documents
+        self.abilities = Abilities()
+        self.trusted = True
+        self.configuration = Configuration()
+        self.parses = Parses()
+        self.jobs = Jobs()
+        self.jobs.listeners.append(self._on_job)
+        self.work_done = WorkDone(server.work_done_progress)
+        self.undone_when_saved: dict[Path, set[str]] = {}
+        self._history: History | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._refresh: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def history(self) -> History:
+        """Made when it is first needed, since where it lies is a setting."""
+        if self._history is None:
+            self._history = History(resolve()[0].state_dir)
+        return self._history
+
+    def folders(self) -> list[Path]:
+        """The workspace's."""
+        return [path_of(uri) for uri in self.server.workspace.folders]
+
+    def settings(self, path: Path | None) -> Settings:
+        """Raises UsageError for a value that does not fit."""
+        return self.configuration.settings(path)
+
+    def classes(self, snapshot: Snapshot) -> tuple[ModuleClass, ...]:
+        return self.parses.classes(snapshot) if snapshot.path.suffix == ".py" else ()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` beside everything else; the loop alone would forget it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # what changes
+
+    def look_soon(self, uri: str, pause: float = _PAUSE_S) -> None:
+        """Parse a document and read its history when nothing has happened to it for a moment."""
+        if uri in self._timers:
+            self._timers.pop(uri).cancel()
+        loop = asyncio.get_running_loop()
+        self._timers[uri] = loop.call_later(pause, lambda: self.spawn(self.look(uri)))
+
+    async def look(self, uri: str) -> None:
+        """Parse a document and read its history now; lenses are asked for again where that changed anything."""
+        self._timers.pop(uri, None)
+        snapshot = self.documents.opened(uri)
+        if snapshot is None or snapshot.path.suffix != ".py":
+            return
+        long = len(snapshot.text) > SMALL
+        moved = await in_thread(lambda: self.parses.parse(snapshot)) if long else False
+        try:
+            learned = await in_thread(lambda: self.history.read(snapshot.path, snapshot.text))
+        except StoreError as error:
+            self.tell(error.cause, types.MessageType.Warning)
+            learned = False
+        if moved or learned:
+            self.refresh()
+
+    def look_at_all(self) -> None:
+        for snapshot in self.documents.all():
+            self.look_soon(snapshot.uri, 0.0)
+
+    def refresh(self) -> None:
+        """Have the client ask for lenses again, not more than a few times a second."""
+        if self.abilities.refreshes_lenses and self._refresh is None:
+            self._refresh = asyncio.get_running_loop().call_later(_REFRESH_S, self._refresh_now)
+
+    def _refresh_now(self) -> None:
+        self._refresh = None
+        self.server.workspace_code_lens_refresh(None)
+
+    def _on_job(self, before: JobView, view: JobView) -> None:
+        if self.abilities.job_events:
+            self.server.protocol.notify(JOB_NOTIFICATION, view.document())
+        elif self.abilities.work_done:
+            self.work_done.show(view)
+        if (before.state, before.best, before.message) != (view.state, view.best, view.message):
+            self.refresh()
+
+    # what goes to the client
+
+    def tell(self, message: str, kind: types.MessageType = types.MessageType.Info) -> None:
+        self.server.window_show_message(types.ShowMessageParams(type=kind, message=message))
+
+    def is_current(self, snapshot: Snapshot) -> bool:
+        """Whether nothing was typed since `snapshot`."""
+        return self.documents.opened(snapshot.uri) is snapshot
+
+    async def edit(self, snapshot: Snapshot, after: str, label: str) -> None:
+        """Have the client change an open document. Raises UsageError where it did not."""
+        if after == snapshot.text:
+            return
+        if not self.is_current(snapshot):
+            raise UsageError(f"{snapshot.path.name} was edited in the meantime", "try again")
+        edit = workspace_edit(snapshot, after, versioned=self.abilities.versioned_edits)
+        params = types.ApplyWorkspaceEditParams(edit=edit, label=label)
+        try:
+            answer = await self.server.workspace_apply_edit_async(params)
+        except JsonRpcException as error:
+            raise UsageError(f"the editor did not take the edit: {error.message}", "try again") from error
+        if not answer.applied:
+            reason = answer.failure_reason or "it gave no reason"
+            raise UsageError(f"the editor did not take the edit: {reason}", "try again")

@@ -1,0 +1,116 @@
+"""What the store and applied packages know of each file's classes, read in threads and kept for requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.apply import AppliedClass, find_applied
+from kernel_assistant.apply.applied import staleness
+from kernel_assistant.apply.package import package_name
+from kernel_assistant.apply.takeback import decorated_classes
+from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.store import Store
+from kernel_assistant_lsp.state import ClassState, applied_figure, newest_jobs, of_job
+
+States = Mapping[str, ClassState]
+
+
+class History:
+    """States of classes by file. `read` is slow and may run in a thread; `of` never waits."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._store: Store | None = None
+        self._known: dict[Path, States] = {}
+
+    @property
+    def store(self) -> Store:
+        """Opened when it is first needed: a server that only shows lenses makes no state folder."""
+        if self._store is None:
+            self._store = Store(self._state_dir)
+        return self._store
+
+    def of(self, path: Path) -> States:
+        return self._known.get(path, {})
+
+    def read(self, path: Path, text: str) -> bool:
+        """Look again; whether anything is different. Raises StoreError."""
+        states = self._read(path, text)
+        if states is None or states == self._known.get(path, {}):
+            return False
+        self._known[path] = states
+        return True
+
+    def changed_by_others(self, seen: int) -> int:
+        """A number that differs from `seen` once another process has written to the store."""
+        return self.store.data_version() if self._there() else seen
+
+    def _there(self) -> bool:
+        return self._store is not None or (self._state_dir / "store.sqlite").exists()
+
+    def _read(self, path: Path, text: str) -> States | None:
+        """None where the text is not Python at the moment: what is known stands."""
+        try:
+            decorated = decorated_classes(text)
+        except (SyntaxError, ValueError):
+            return None
+        rows = newest_jobs(self.store.jobs_of(str(path))) if self._there() else {}
+        states = {name: of_job(row, text) for name, row in rows.items()}
+        for name, one in _applied(path, decorated).items():
+            states[name] = _with_kernels(states.get(name, ClassState()), one, text, self._state_dir)
+        return states
+
+
+def _applied(path: Path, decorated: list[str]) -> dict[str, AppliedClass | None]:
+    """Decorated class → its package, None where that is missing or cannot be read."""
+    found: dict[str, AppliedClass | None] = dict.fromkeys(decorated)
+    if decorated and (path.parent / package_name(path.stem)).is_dir():
+        try:
+            for one in find_applied([path]):
+                if one.class_name in found and found[one.class_name] is None:
+                    found[one.class_name] = one
+        except KernelAssistantError:
+            pass  # the lens says that the kernels cannot be read
+    return found
+
+
+def _with_kernels(state: ClassState, one: AppliedClass | None, text: str, state_dir: Path) -> ClassState:
+    if one is None:
+        return replace(state, applied=True, stale="its kernels cannot be read; the original runs")
+    calls, fallbacks = counted(state_dir, one.package, one.class_name)
+    return replace(
+        state,
+        applied=True,
+        figure=applied_figure(one.provenance) or state.figure,
+        stale=staleness(one, text),
+        kernel_calls=calls,
+        fallbacks=fallbacks,
+    )
+
+
+def counted(state_dir: Path, package: Path, class_name: str) -> tuple[int | None, dict[str, int]]:
+    """Calls that the kernels served and that fell back, as programs have reported them; (None, {}) where none has."""
+    calls, fallbacks = None, dict[str, int]()
+    for document in _reports(state_dir / "counters"):
+        found = document.get(str(package), {}).get(class_name)
+        if isinstance(found, dict):
+            calls = (calls or 0) + int(found.get("kernel", 0))
+            for reason, count in found.get("fallbacks", {}).items():
+                fallbacks[str(reason)] = fallbacks.get(str(reason), 0) + int(count)
+    return calls, fallbacks
+
+
+def _reports(folder: Path) -> list[dict[str, Any]]:
+    found = []
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        try:
+            document = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            continue  # being written
+        if isinstance(document, dict):
+            found.append(document)
+    return found

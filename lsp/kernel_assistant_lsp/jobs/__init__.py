@@ -1,0 +1,1 @@
+"""Jobs of the session host, as an editor follows them."""

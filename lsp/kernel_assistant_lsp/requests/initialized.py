@@ -1,0 +1,18 @@
+"""`initialized`: fetch settings, watch files, and find the jobs that are running."""
+
+from __future__ import annotations
+
+from lsprotocol import types
+
+from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.outside import watch_outside
+from kernel_assistant_lsp.rounds import rounds
+from kernel_assistant_lsp.sections import fetch_sections
+
+
+def register(context: Context) -> None:
+    @context.server.feature(types.INITIALIZED)
+    async def initialized(params: types.InitializedParams) -> None:
+        context.spawn(rounds(context))
+        await fetch_sections(context)
+        await watch_outside(context)

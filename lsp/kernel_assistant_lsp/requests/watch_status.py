@@ -1,0 +1,35 @@
+"""`kernelAssistant/watchStatus`: what the device does, every two seconds while somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.device import device_status
+from kernel_assistant_lsp.names import STATUS_NOTIFICATION, WATCH_STATUS
+from kernel_assistant_lsp.threads import in_thread
+
+_EVERY_S = 2.0
+
+
+def register(context: Context) -> None:
+    watching: list[asyncio.Task[None]] = []
+
+    @context.server.feature(WATCH_STATUS)
+    def watch_status(params: Any) -> None:
+        on = bool(getattr(params, "on", False))
+        while watching:
+            watching.pop().cancel()
+        if on:
+            watching.append(asyncio.get_running_loop().create_task(_send(context)))
+
+
+async def _send(context: Context) -> None:
+    while True:
+        if context.trusted:
+            status = await in_thread(device_status)
+            running = next((view for view in context.jobs.active() if view.state == "running"), None)
+            running_job = None if running is None else running.job
+            context.server.protocol.notify(STATUS_NOTIFICATION, {**status, "running": running_job})
+        await asyncio.sleep(_EVERY_S)

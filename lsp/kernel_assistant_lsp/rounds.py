@@ -1,0 +1,49 @@
+"""What other front ends do: every two seconds, jobs that they have begun and results that they have left."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.session.edits import place_of
+from kernel_assistant.store import JobRow, JobState
+from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.start import follow_row
+from kernel_assistant_lsp.threads import in_thread
+
+_EVERY_S = 2.0
+
+
+async def rounds(context: Context) -> None:
+    """Until the server ends."""
+    seen = 0
+    while True:
+        seen = await _round(context, seen)
+        await asyncio.sleep(_EVERY_S)
+
+
+async def _round(context: Context, seen: int) -> int:
+    if not context.trusted:
+        return seen
+    try:
+        version = await in_thread(lambda: context.history.changed_by_others(seen))
+        if version == seen:
+            return seen
+        for row in await in_thread(lambda: _active(context)):
+            if _is_ours(context, row):
+                follow_row(context, row, context.settings(None))
+    except KernelAssistantError:
+        return seen  # the store is locked or damaged: the next round tries again
+    context.look_at_all()
+    return version
+
+
+def _active(context: Context) -> list[JobRow]:
+    return context.history.store.jobs(states=(JobState.queued, JobState.running))
+
+
+def _is_ours(context: Context, row: JobRow) -> bool:
+    """Whether a job is of this workspace or of an open file."""
+    path = place_of(row.task, row.options).path
+    inside = any(path.is_relative_to(folder) for folder in context.folders())
+    return inside or context.documents.of_path(path) is not None

@@ -1,0 +1,30 @@
+"""The server put together."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pygls.lsp.server import LanguageServer
+
+import kernel_assistant
+from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.protocol import Protocol
+from kernel_assistant_lsp.requests import register_all
+
+_log = logging.getLogger(__name__)
+
+
+class Server(LanguageServer):
+    """`context` is what its requests share."""
+
+    def __init__(self) -> None:
+        super().__init__("kernel-assistant", kernel_assistant.__version__, protocol_cls=Protocol, max_workers=2)
+        protocol = self.protocol
+        assert isinstance(protocol, Protocol)
+        self.context = Context(self, protocol.documents)
+        register_all(self.context)
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """To the log: nobody who types wants a message box for a notification that came out of turn."""
+        _log.error("%s", error)

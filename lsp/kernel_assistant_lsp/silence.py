@@ -1,0 +1,32 @@
+"""The comment that keeps a class out of sight: `# kernel-assistant: ignore` above it or on its line. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from kernel_assistant.source.find import ModuleClass
+from kernel_assistant_lsp.snapshot import Snapshot
+
+COMMENT = "# kernel-assistant: ignore"
+_MARK = re.compile(r"#\s*kernel-assistant\s*:\s*ignore\s*(?:#.*)?$")
+
+
+def ignored(snapshot: Snapshot, one: ModuleClass) -> bool:
+    """Whether the comment stands in the block of comments above the class, or behind its first line."""
+    if _MARK.search(snapshot.line(one.line - 1)):
+        return True
+    number = one.line - 2
+    while number >= 0 and snapshot.line(number).lstrip().startswith("#"):
+        if _MARK.search(snapshot.line(number)):
+            return True
+        number -= 1
+    return False
+
+
+def with_comment(snapshot: Snapshot, one: ModuleClass) -> str:
+    """The text with the comment above the class."""
+    start = snapshot.starts[one.line - 1]
+    line = snapshot.line(one.line - 1)
+    indent = line[: len(line) - len(line.lstrip(" \t\f"))]
+    end = "\r\n" if "\r\n" in snapshot.text[:20_000] else "\n"
+    return f"{snapshot.text[:start]}{indent}{COMMENT}{end}{snapshot.text[start:]}"
