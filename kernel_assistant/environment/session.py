@@ -287,7 +287,7 @@ class Environment:
             return self._baseline_of(which)
 
     def _baseline_of(self, which: str) -> dict[str, Any]:
-        self._call("prepare", {}, timeout=BASELINE_SECONDS)
+        self._call("prepare", {"which": which}, timeout=BASELINE_SECONDS)
         with self._measuring:
             return self._call("baseline", {"which": which}, timeout=BASELINE_SECONDS)
 

@@ -63,9 +63,9 @@ class Judge:
             )
         return self._profiler
 
-    def prepare(self) -> None:
-        """Make the profiler with its sets."""
-        _ = self.profiler
+    def prepare(self, which: str) -> None:
+        """Make the profiler with its sets, and what a baseline is measured of."""
+        self.profiler.prepare(which)
 
     def baseline(self, which: str) -> Answer:
         """Time of the reference in eager mode or under torch.compile, in milliseconds."""

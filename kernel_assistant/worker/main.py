@@ -84,8 +84,9 @@ class Worker:
         return {"graph": self._task.graph, "facts": self._task.facts}
 
     def prepare(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Fill the memory that timing needs, so that the first `baseline` or `profile` only measures."""
-        self._opened().prepare()
+        """Fill the memory that timing needs and compile, so that `baseline` of the same `which` or `profile` only
+        measures."""
+        self._opened().prepare(params["which"])
         return {}
 
     def baseline(self, params: Params, blobs: tuple[bytes, ...]) -> Params:

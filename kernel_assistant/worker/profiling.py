@@ -102,14 +102,22 @@ class Profiler:
         sets.refresh(self._generator, self._free, 0)
         return sets
 
+    def prepare(self, which: str) -> None:
+        """Compile, if `which` is "compile": with all cores, and nothing of it is timed."""
+        if which not in self._callables:
+            self._callables[which] = torch.compile(self.task.model)
+            subject = self._subject(which)
+            with torch.no_grad():
+                subject.run(0, 1)
+            subject.release()
+
     def baseline(self, which: str) -> dict[str, Any]:
         """Median milliseconds a call over a few blocks. `which` is "eager" or "compile"."""
         if which not in self._baseline:
-            if which not in self._callables:
-                self._callables[which] = torch.compile(self.task.model)
+            self.prepare(which)
             subject = self._subject(which)
             with torch.no_grad():
-                subject.run(0, 1)  # torch.compile works here, with all cores
+                subject.run(0, 1)
                 self._baseline[which] = self._short(subject)
             subject.release()
         return {"ms": self._baseline[which] * 1e3, "floor_ms": self.floor_seconds * 1e3}
