@@ -59,6 +59,12 @@ SOURCE = """#include "ka/columns.h"
       ka::scan_row<ka::times, true>(c, step, o + r * c, x + r * c); \\
     }); \\
   } \\
+  extern "C" void top_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
+    ka::rows(n, c, [=](int64_t r) { \\
+      ka::scan_row<ka::most>(c, [](float a) { return a; }, [](float s, float b) { return s + b; }, \\
+                             o + r * c, x + r * c, y + r * c); \\
+    }); \\
+  } \\
   extern "C" void back_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
     ka::rows(n, c, [=](int64_t r) { \\
       ka::scan_row<ka::add, false, true>(c, [](float a) { return a + 0.5f; }, \\
@@ -127,6 +133,7 @@ CASES = {
     "fold": Case(lambda x, y: (x * y).mean(-1) + x.amax(-1) - x.amin(-1)),
     "sum": Case(lambda x, y: torch.cumsum(x + 0.5, -1), reads_y=False, header="scan"),
     "before": Case(lambda x, y: _before(x), reads_y=False, header="scan"),
+    "top": Case(lambda x, y: torch.cummax(x, -1)[0] + y, header="scan"),
     "back": Case(lambda x, y: torch.cumsum(x.flip(-1) + 0.5, -1).flip(-1) / 2 + y, header="scan"),
     "line": Case(
         lambda x, y: F.avg_pool1d(x[:, None], 3, 2, 1, count_include_pad=False)[:, 0] * y.view(-1)[: len(x), None],

@@ -87,3 +87,12 @@ def test_strides_of_elementwise_results() -> None:
 
 def test_free_sizes_are_written_as_products() -> None:
     assert [size_text(size) for size in (768, FREE, FREE * 16)] == ["768", "B", "B*16"]
+
+
+def test_values_from_on_the_way_are_returned_as_often_as_asked() -> None:
+    random = Random(11)
+    never, often = ([sampled(random, 3, more)[0].outputs for _ in range(200)] for more in (0.0, 0.9))
+    assert sum(len(outputs) > 1 for outputs in never) < 20  # positions beside the largest values
+    assert sum(len(outputs) > 1 for outputs in often) > 120
+    assert any(len(outputs) > 2 for outputs in often)
+    assert all(len(set(outputs)) == len(outputs) for outputs in (*never, *often))

@@ -134,6 +134,8 @@ def scans() -> list[Task]:
         ),
         task("reversed", _reversed, _given((3001,))),
         task("products", lambda x: torch.cumprod(1 + x * 0.01, -1), rows),
+        task("largest", lambda x: torch.relu(torch.cummax(x, -1)[0]), rows),
+        task("columns_smallest", lambda x: torch.cummin(x, 1)[0], rows),
         task("columns", lambda x: torch.relu(torch.cumsum(x, 1)), rows),
         task("columns_reversed", _reversed, _given((148, 161))),
         task("columns_products", lambda x: torch.cumprod(1 + 0.01 * x, 1) * 2, _given((100, 7)), torch.bfloat16),

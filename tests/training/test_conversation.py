@@ -16,7 +16,7 @@ from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.conversation import Encoder
 from kernel_assistant_training.folder import save_folder
 from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Packer
-from kernel_assistant_training.tokenizer import VOCABULARY, load
+from kernel_assistant_training.tokenizer import PARTS, VOCABULARY, load
 
 FENCE = '```cuda\n// set: T=256 V=4\n// launch: k0(x0, out0, rows=B) grid=B block=T\n#include "ka/rows.cuh"\n```\n'
 CALL = '<tool_call>{"name": "evaluate", "arguments": {}}</tool_call>'
@@ -71,6 +71,21 @@ def test_sampled_tokens_stay_as_they_are(encoder, theirs):
     said = Message(role="assistant", content="ab", token_ids=(70, 71, end))
     found = encoder.encode([said])
     assert [number for number, mark in zip(found.ids, found.learned, strict=True) if mark] == [70, 71, end]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("n1 = cumprod(n0, 1)", ["cum", "prod"]),
+        ("n1 = cummax(n0, 1)", ["cum", "max"]),
+        ("n1 = prod(n0, 1)", ["prod"]),
+        ("ka::pool1d<3>", ["pool"]),
+        ("n2 = max_pool1d(n1, [3])", ["max", "pool"]),
+        ("n2 = log_softmax(n1, -1)", ["log", "soft", "max"]),
+    ],
+)
+def test_names_of_operators_are_cut_into_their_parts(theirs, text, parts):
+    assert [token for token in theirs.tokenize(text) if token in PARTS] == parts
 
 
 def test_numbers_are_single_digits(theirs):

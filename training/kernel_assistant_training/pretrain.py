@@ -25,6 +25,7 @@ from kernel_assistant_training.architecture import SHIPPED, SMALL, Llama, Mask, 
 from kernel_assistant_training.folder import save_folder
 from kernel_assistant_training.greedy import judge_greedy
 from kernel_assistant_training.held_out import HeldOutMaker
+from kernel_assistant_training.optimiser import optimisers
 from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 from kernel_assistant_training.stream import Stream, StreamOptions
@@ -47,9 +48,10 @@ class Options:
     length: int = 2048
     processes: int = 14
     keep: int = 400_000
+    optimiser: str = "muon"
     rate: float = 2e-3
     warm_up: int = 200
-    decay: float = 0.4
+    decay: float = 0.6
     prompt_weight: float = 0.1
     attention: str = "flex"
     held_out: int = 200
@@ -90,8 +92,8 @@ def train(options: Options) -> Progress:
     torch.set_float32_matmul_precision("high")
     shape = replace(SHAPES[options.shape], vocabulary=vocabulary_size(load()))
     model = Llama(shape).to(device)
-    optimiser = make_optimiser(model, options.rate)
-    progress = _resume(model, optimiser, options, device) if options.resume else Progress()
+    chosen = optimisers(model, options.optimiser, options.rate)
+    progress = _resume(model, chosen, options, device) if options.resume else Progress()
     earlier = progress.seconds
     sources = options.sources or tuple(pairs_of(target) for target in TARGETS)
     # Another run has other conversations.
@@ -116,7 +118,7 @@ def train(options: Options) -> Progress:
             if done(options, progress) >= 1:
                 break
             rate = learning_rate(options, progress)
-            for group in optimiser.param_groups:
+            for group in (group for optimiser in chosen for group in optimiser.param_groups):
                 group["lr"] = rate
             batch = batch_of(stream.take(options.rows), options.prompt_weight, device)
             with precision:
@@ -126,8 +128,9 @@ def train(options: Options) -> Progress:
                 )
             loss.backward()  # type: ignore[no-untyped-call]
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            for optimiser in chosen:
+                optimiser.step()
+                optimiser.zero_grad(set_to_none=True)
             tokens = options.rows * options.length
             progress = replace(progress, step=progress.step + 1, tokens=progress.tokens + tokens)
             meter.add(parts, norm, tokens)
@@ -136,12 +139,12 @@ def train(options: Options) -> Progress:
             if not saved_middle and done(options, progress) >= 0.5:
                 saved_middle = True
                 save_folder(model, options.out / "middle")
-                _save_checkpoint(model, optimiser, progress, options)
+                _save_checkpoint(model, chosen, progress, options)
         save_folder(model, options.out / "model")
-        _save_checkpoint(model, optimiser, progress, options)
+        _save_checkpoint(model, chosen, progress, options)
         _say(log, {**asdict(progress), "ended": True, **_of_stream(stream), "different": stream.different()})
         held_out.wait()
-    del model, optimiser
+    del model, chosen
     figures = judge_greedy(options.out / "model", options.out / "held_out.jsonl", options.out / "answers.jsonl", device)
     with (options.out / "metrics.jsonl").open("a", encoding="utf-8") as log:
         _say(log, {"held_out": figures, "all_s": round(time.monotonic() - began, 1)})
@@ -157,14 +160,6 @@ def learning_rate(options: Options, progress: Progress) -> float:
     """Up with the steps, then constant, then down to zero at the end of the run."""
     left = max(1 - done(options, progress), 0.0)
     return options.rate * min(1.0, (progress.step + 1) / options.warm_up, left / options.decay)
-
-
-def make_optimiser(model: Llama, rate: float) -> torch.optim.AdamW:
-    """Weight decay on matrices, the embedding among them; none on the scales of norms."""
-    matrices = [weight for weight in model.parameters() if weight.ndim == 2]
-    scales = [weight for weight in model.parameters() if weight.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": scales, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=True)
 
 
 def batch_of(rows: Rows, prompt_weight: float, device: torch.device) -> Batch:
@@ -243,21 +238,23 @@ def _of_stream(stream: Stream) -> dict[str, Any]:
     return {**asdict(stream.counts), "waiting_rows": stream.waiting}
 
 
-def _save_checkpoint(model: Llama, optimiser: torch.optim.AdamW, progress: Progress, options: Options) -> None:
+def _save_checkpoint(model: Llama, chosen: list[torch.optim.Optimizer], progress: Progress, options: Options) -> None:
     """Written whole or not at all."""
     fresh = options.out / "checkpoint.new"
-    state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "progress": asdict(progress)}
+    states = [optimiser.state_dict() for optimiser in chosen]
+    state = {"model": model.state_dict(), "optimisers": states, "progress": asdict(progress)}
     torch.save(state, fresh)
     os.replace(fresh, options.out / "checkpoint.pt")
 
 
-def _resume(model: Llama, optimiser: torch.optim.AdamW, options: Options, device: torch.device) -> Progress:
+def _resume(model: Llama, chosen: list[torch.optim.Optimizer], options: Options, device: torch.device) -> Progress:
     file = options.out / "checkpoint.pt"
     if not file.is_file():
         return Progress()
     state = torch.load(file, map_location=device, weights_only=True)
     model.load_state_dict(state["model"])
-    optimiser.load_state_dict(state["optimiser"])
+    for optimiser, known in zip(chosen, state["optimisers"], strict=True):
+        optimiser.load_state_dict(known)
     progress = Progress(**state["progress"])
     return replace(progress, runs=progress.runs + 1)
 
@@ -279,6 +276,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shape", choices=SHAPES, default=Options.shape)
     parser.add_argument("--attention", choices=("flex", "dense"), default=Options.attention)
+    parser.add_argument("--optimiser", choices=("muon", "adamw"), default=Options.optimiser)
     parser.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")
     for name in ("steps", "rows", "length", "processes", "keep", "warm_up", "held_out", "seed"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Options, name))

@@ -1,6 +1,8 @@
 """The vocabulary: `python -m kernel_assistant_training tokenizer FOLDER` trains it on the project's own corpus.
 
-Byte-level BPE, digits apart, then GPT-2's splitting: what llama.cpp knows as `starcoder`.
+Byte-level BPE, digits apart, then GPT-2's splitting: what llama.cpp knows as `starcoder`. No token holds more than one
+part of an operator's name (`cum`, `sum`, `prod`, which are cut out first): a name that was never seen is then a new row
+of known parts.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from kernel_assistant.errors import InternalError
 from kernel_assistant.serving.template import CONTROL_TOKENS, MARKER_TOKENS, TRAINING_TEMPLATE, TURN_END, render
@@ -25,6 +27,9 @@ CONTEXT = 4096
 #: Ids are a multiple of this, so that matrix products over the vocabulary have whole tiles.
 _TILE = 64
 PAIRS_EACH = 20_000
+#: Of names of operators: what means the same in each of them. A blank in front belongs to none, so that a part is one
+#: token wherever it stands.
+PARTS = ("cum", "sum", "prod", "max", "min", "soft", "hard", "log", "exp", "pool", "sigmoid", "tanh", "swish")
 _SKILLS = Path(__file__).resolve().parents[2] / "kernel_assistant" / "skills"
 #: What the judge says to a compact conversation, beside pairs: numbers, places, common words of compilers.
 _OBSERVATIONS = (
@@ -44,14 +49,16 @@ _OBSERVATIONS = (
 
 
 def train(texts: Iterable[str], size: int = SIZE) -> Tokenizer:
-    """At most `size` tokens, the control tokens first, the markers last."""
+    """At most `size` tokens, the control tokens first, parts and markers last."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    # What is cut out later is not to be learned.
+    parts = pre_tokenizers.Split(Regex("|".join(PARTS)), "removed")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, parts])
     tokenizer.decoder = decoders.ByteLevel()
+    own = (*PARTS, *MARKER_TOKENS)
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(MARKER_TOKENS),
+        vocab_size=size - len(own),
         special_tokens=list(CONTROL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         min_frequency=2,
@@ -59,7 +66,8 @@ def train(texts: Iterable[str], size: int = SIZE) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.add_tokens([AddedToken(marker, normalized=False, special=False) for marker in MARKER_TOKENS])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    tokenizer.add_tokens([AddedToken(one, normalized=False, special=False) for one in own])
     return tokenizer
 
 

@@ -13,7 +13,7 @@ from kernel_assistant_training.synth.layouts import elementwise_strides, is_cont
 from kernel_assistant_training.synth.sizes import Shape, Strides, size_text
 
 #: Operators of several results, which `getitem` picks.
-SEVERAL = ("max.dim", "min.dim", "split.Tensor", "_native_batch_norm_legit_no_training")
+SEVERAL = ("max.dim", "min.dim", "cummax", "cummin", "split.Tensor", "_native_batch_norm_legit_no_training")
 #: Operators whose results are below 0.
 _NEGATIVE = ("log_softmax.int", "log_sigmoid")
 HALVES = ("bf16", "f16")

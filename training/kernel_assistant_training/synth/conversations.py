@@ -19,8 +19,11 @@ from kernel_assistant_training.synth.steps import Step
 from kernel_assistant_training.teacher import answers
 
 #: How often tasks of one to five operators are drawn: at the beginning of a stream, and from pair number `RAMP` on.
-EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.2, 0.25, 0.25, 0.18, 0.12)
-RAMP = 10_000
+EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.15, 0.2, 0.22, 0.22, 0.21)
+RAMP = 5_000
+#: How often a task returns values from on the way: more often than tasks of users do, because names of results are what
+#: a small model mistakes.
+MORE = 0.45
 #: Tasks of one canonical key in one stream.
 CAP = 48
 #: How often an answer is another schedule than the best guess.
@@ -50,7 +53,7 @@ def drawn(seed: int, target: str, yields: Counter[str]) -> Iterator[Pair]:
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
     while True:
         (level,) = random.choices(range(1, 1 + len(LEVELS)), level_weights(yields["pairs"]))
-        graph, steps = sampled(random, level)
+        graph, steps = sampled(random, level, MORE)
         yields["drawn"] += 1
         task = canonical(graph)
         key = task.key()

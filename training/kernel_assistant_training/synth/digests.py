@@ -18,6 +18,7 @@ FILE = Path(__file__).with_name("kernelbench.json")
 ALIKE = 0.9
 #: Longer sequences cannot be alike a task's.
 MOST_OPERATORS = 80
+_NUMBERS = (int, float)
 #: Operators that compute nothing.
 _VIEWS = frozenset(
     "alias clone contiguous detach expand expand_as flatten getitem movedim permute reshape select slice split "
@@ -148,7 +149,7 @@ def _text(node: Node, text: Callable[[Operand], str]) -> str:
 
 
 def _literal(operand: Operand, rank: int) -> str:
-    if isinstance(operand, bool) or not isinstance(operand, int | float):
+    if isinstance(operand, bool) or not isinstance(operand, _NUMBERS):
         return str(operand)
     if isinstance(operand, int) and -rank <= operand < 0:
         return str(float(operand + rank))

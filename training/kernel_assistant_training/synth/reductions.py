@@ -16,7 +16,7 @@ def reduction(make: Builder, x: Tensor) -> Tensor:
     return reduced(make, op, x, last(make, x), make.random.random() < 0.5)
 
 
-@step("rows", 1)
+@step("rows", 2.5)
 def product(make: Builder, x: Tensor) -> Tensor:
     dim = last(make, x)
     need(x.last <= 4096 and make.dtype == "f32")

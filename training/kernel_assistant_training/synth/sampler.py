@@ -49,11 +49,11 @@ FAMILIES = {
     "loss": 10,
     "total": 1.5,
     "windows": 24,
-    "scan": 7,
-    "layout": 7,
+    "scan": 9,
+    "layout": 8,
     "view": 2,
     "gather": 3,
-    "strided": 6,
+    "strided": 7,
 }
 _NAMES, _WEIGHTS = list(FAMILIES), list(FAMILIES.values())
 _CHOICES = {family: (steps, [one.weight for one in steps]) for family, steps in STEPS.items()}
@@ -64,6 +64,8 @@ _WIDTHS = (
 _LENGTHS = (128, 256, 512, 64, 197, 1024, 49, 77, 2048, 100, 33, 300)
 _CHANNELS = (64, 32, 128, 16, 3, 256, 96, 24, 512, 48, 8, 12)
 _SIDES = (32, 56, 28, 64, 14, 112, 7, 31, 33, 128, 224, 16, 24, 65)
+#: How often a task returns values from on the way, and how often two of them.
+MORE, TWO = 0.12, 0.2
 #: Elements of one item (of B) at most.
 _MOST = 1 << 22
 #: Elements of the first input, powers of two.
@@ -75,13 +77,13 @@ def sample(random: Random, level: int) -> OpGraph:
     return sampled(random, level)[0]
 
 
-def sampled(random: Random, level: int) -> tuple[OpGraph, tuple[Step, ...]]:
-    """A task, and the steps that made it."""
+def sampled(random: Random, level: int, more: float = MORE) -> tuple[OpGraph, tuple[Step, ...]]:
+    """A task, and the steps that made it. `more` is how often it returns values from on the way."""
     while True:
         make = Builder(random, random.choices(("f32", "bf16", "f16"), (70, 20, 10))[0])
         try:
             x, taken = _steps(make, level)
-            outputs = _outputs(make, x)
+            outputs = _outputs(make, x, more)
             return make.finish(outputs, free_size(random, make.inputs[0].spec.shape)), taken
         except Unfit:
             continue
@@ -159,13 +161,12 @@ def _width(random: Random) -> int:
     return random.choice(_WIDTHS[random.random() < 0.35])
 
 
-def _outputs(make: Builder, x: Tensor) -> list[Tensor]:
-    """The last value, what must be returned, and at times something on the way."""
+def _outputs(make: Builder, x: Tensor, more: float) -> list[Tensor]:
+    """The last value, what must be returned, and at times one or two from on the way."""
     outputs = [x, *(one for one in make.results if one.name != x.name)]
-    if make.random.random() < 0.12:
-        others = [one for one in make.values if one.floating and one.strides is None and one.name != x.name]
-        if others:
-            outputs.append(make.random.choice(others))
+    if make.random.random() < more:
+        others = [one for one in make.values if one.floating and one.strides is None and one not in outputs]
+        outputs += make.random.sample(others, min(len(others), 1 + (make.random.random() < TWO)))
     return outputs
 
 

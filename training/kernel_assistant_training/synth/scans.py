@@ -1,4 +1,4 @@
-"""Running sums and products."""
+"""Running sums, products and extremes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,14 @@ def _along(make: Builder, x: Tensor) -> Tensor:
 @step("scan", 5)
 def cumsum(make: Builder, x: Tensor) -> Tensor:
     return _along(make, x)
+
+
+@step("scan", 6)
+def extremes(make: Builder, x: Tensor) -> Tensor:
+    """The largest or the smallest so far, without its position."""
+    dim = _dim(make, x)
+    both = make.add(make.random.choice(("cummax", "cummin")), x, dim)
+    return make.add("getitem", both, 0, most=x.most, positive=x.positive)
 
 
 @step("scan", 2)

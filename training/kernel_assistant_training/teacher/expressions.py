@@ -12,6 +12,8 @@ from kernel_assistant.generator.sizes import Poly
 from kernel_assistant_training.teacher.lowering import Lowered
 from kernel_assistant_training.teacher.sizes import NoForm
 
+#: What has no expressions of its own under it. A tuple: a union would be made anew for each question.
+ENDS = (Reduce, Load)
 #: How tightly text binds: choices, comparisons, sums, products, names and calls.
 CHOICE, COMPARISON, SUM, PRODUCT, ATOM = range(5)
 #: Normal numbers of float.
@@ -162,6 +164,6 @@ def below(roots: Iterable[Expr], stop: Iterable[int] = ()) -> list[Expr]:
             continue
         seen.add(id(expr))
         found.append(expr)
-        if not isinstance(expr, Reduce | Load):
+        if not isinstance(expr, ENDS):
             stack.extend(children(expr)[::-1])
     return found

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from kernel_assistant.generator.expr import Expr, Load, Op, Reduce, children
 from kernel_assistant.generator.lower import Output
 from kernel_assistant.generator.nest import Access, Nest
-from kernel_assistant_training.teacher.expressions import below, stored
+from kernel_assistant_training.teacher.expressions import ENDS, below, stored
+
+#: What may be held.
+_NAMED = (Op, Load)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +59,7 @@ def gate(nest: Nest, targets: list[Expr], known: set[int], held: Expr | None) ->
     held), and which needs no reduction but those in `known`; None where there is none."""
     depth: dict[int, int] = {}
     for expr in sorted(below(targets), key=lambda one: -_depth(one, depth)):
-        if id(expr) not in nest.varies or not isinstance(expr, Op | Load) or not _available(expr, known):
+        if id(expr) not in nest.varies or not isinstance(expr, _NAMED) or not _available(expr, known):
             continue
         if _same(nest, expr, held) or not any(_reaches(nest, [expr], held, ())):
             continue
@@ -87,6 +90,6 @@ def _available(expr: Expr, known: set[int]) -> bool:
 
 def _depth(expr: Expr, seen: dict[int, int]) -> int:
     if id(expr) not in seen:
-        inner = () if isinstance(expr, Reduce | Load) else children(expr)
+        inner = () if isinstance(expr, ENDS) else children(expr)
         seen[id(expr)] = 1 + max((_depth(child, seen) for child in inner), default=0)
     return seen[id(expr)]

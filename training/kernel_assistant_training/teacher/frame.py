@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,23 +91,14 @@ def lambda_text(term: Term, arguments: Sequence[tuple[str, str]], names: dict[in
 
 def launched(named: Named, used: str, arguments: Sequence[str]) -> list[str]:
     """Buffers and free dimensions that a kernel's text takes, in the graph's order, results last."""
-    buffers = [
-        value.name for value in named.graph.inputs if f"{named.prefix}{value.name}" in _words(used, named.prefix)
-    ]
-    sizes = [name for name in named.graph.dims if f"{named.prefix}{name}" in _words(used, named.prefix)]
+    words = _words(used, named.prefix)
+    buffers = [value.name for value in named.graph.inputs if f"{named.prefix}{value.name}" in words]
+    sizes = [name for name in named.graph.dims if f"{named.prefix}{name}" in words]
     return [*buffers, *arguments, *sizes]
 
 
 def _words(text: str, prefix: str) -> set[str]:
-    found = set()
-    for part in text.split(prefix)[1:]:
-        word = ""
-        for character in part:
-            if not (character.isalnum() or character == "_"):
-                break
-            word += character
-        found.add(prefix + word)
-    return found
+    return set(re.findall(re.escape(prefix) + r"\w+", text))
 
 
 def all_loads(term: Term, dtypes: tuple[str, ...]) -> list[Load]:

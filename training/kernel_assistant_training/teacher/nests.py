@@ -26,7 +26,7 @@ ELSEWHERE = frozenset(
         *(GATHERS.keys() | RESIZING.keys()),
         *(name for name in JOINING if name != "unbind"),
         *(name for name in WINDOWS if "adaptive" not in name),
-        *("cumsum", "cumprod"),
+        *("cumsum", "cumprod", "cummax", "cummin"),
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -21,6 +22,9 @@ PATIENCE = 1
 ELEMENTWISE = frozenset({*UNARY, *PARAMETRIC, *BINARY, *COMPARE, *SPECIAL})
 #: A kernel's name, and its struct's.
 _ENDS = ("", "_args")
+#: Inside of a part, results of the whole that it reads.
+_SEEN = "seen"
+_SEEN_WORDS = re.compile(rf"\b{_SEEN}\d+(?:_\d+)?\b")
 #: Kernels of one answer.
 MOST_PARTS = 5
 
@@ -33,18 +37,26 @@ class _Part:
     buffers: tuple[str, ...]
 
 
-def in_parts(task: Canonical, target: str, random: Random, write: Writing) -> list[Answer]:
-    """[] where a node can be written by no family even alone, or too many kernels would be needed."""
+def in_parts(task: Canonical, target: str, random: Random, write: Writing, count: int) -> list[Answer]:
+    """One answer where one is wanted, else some, best guess first. [] where a node can be written by no family even
+    alone, or too many kernels would be needed."""
     try:
         graph = in_two_steps(task)
     except (Unsupported, ValueError):
         return []
     nodes = [node for node in graph.nodes if node.op.partition(".")[0] not in IGNORED]
-    cutter = _Cutter(replace_nodes(graph, nodes), task, target, random, write)
+    # What was asked for as it is, and refused, need not be tried again.
+    unchanged = len(nodes) == len(task.graph.nodes) and all(
+        new.op == old.op and new.spec == old.spec and old.spec.strides is None
+        for new, old in zip(nodes, task.graph.nodes, strict=True)
+    )
+    cutter = _Cutter(replace_nodes(graph, nodes), task, target, random, write, whole=not unchanged)
     parts = cutter.parts()
     if not parts:
         return []
     found = [_together(parts, cutter.scratch, [part.answers[0] for part in parts])]
+    if count == 1:
+        return found
     for place, part in enumerate(parts):
         for other in part.answers[1:3]:
             chosen = [one.answers[0] for one in parts]
@@ -58,12 +70,15 @@ def replace_nodes(graph: OpGraph, nodes: Sequence[Node]) -> OpGraph:
 
 
 class _Cutter:
-    """The fewest intervals, each as long as a family can write it."""
+    """The fewest intervals, each as long as a family can write it. `whole`: whether all of it may be one."""
 
-    def __init__(self, graph: OpGraph, task: Canonical, target: str, random: Random, write: Writing) -> None:
+    def __init__(
+        self, graph: OpGraph, task: Canonical, target: str, random: Random, write: Writing, whole: bool
+    ) -> None:
         inside = [node if node.name in graph.outputs else _contiguous(node) for node in graph.nodes]
         self._graph = graph = replace_nodes(graph, inside)
         self._task, self._target, self._random, self._write = task, target, random, write
+        self._tries_whole = whole
         self._names: dict[str, str] = {}
         self._specs = {value.name: value.spec for value in graph.inputs}
         self._specs.update((node.name, node.spec) for node in graph.nodes)
@@ -92,7 +107,8 @@ class _Cutter:
         # Often the rest is one kernel.
         if begin and (found := self._written(begin, whole)):
             return whole, self._part(begin, whole, found)
-        ends = [end for end in range(begin + 1, whole + (begin == 0)) if not self._takes_apart(end)]
+        limit = whole + (begin == 0 and self._tries_whole)
+        ends = [end for end in range(begin + 1, limit) if not self._takes_apart(end)]
         # Elementwise nodes mostly go with what is before them: other ends are tried first.
         wide = [end for end in ends if end == whole or not _elementwise(self._graph.nodes[end])]
         best: list[Answer] = []
@@ -148,11 +164,11 @@ class _Cutter:
         read = {name for node in nodes for name in references(node)} - inside
         inputs = [value for value in self._graph.inputs if value.name in read]
         inputs += [
-            Value(name=self._names[node.name], spec=node.spec)
+            Value(name=_read_as(self._names[node.name]), spec=node.spec)
             for node in self._graph.nodes[:begin]
             if node.name in read
         ]
-        names = {name: self._names[name] for name in read if name in self._names}
+        names = {name: _read_as(self._names[name]) for name in read if name in self._names}
         graph = OpGraph(
             dims=self._graph.dims,
             inputs=tuple(inputs),
@@ -160,6 +176,11 @@ class _Cutter:
             outputs=results,
         )
         return Canonical(graph=graph, sizes=self._task.sizes, constants=self._task.constants)
+
+
+def _read_as(buffer: str) -> str:
+    """What a part calls a buffer that it reads: a part's own results are out0, out1, … as well."""
+    return buffer.replace("out", _SEEN, 1)
 
 
 def _contiguous(node: Node) -> Node:
@@ -196,6 +217,7 @@ def _together(parts: Sequence[_Part], scratch: dict[str, TensorSpec], answers: S
         own = taken_apart(answer.source)
         names = {f"out{place}": buffer for place, buffer in enumerate(part.buffers)}
         names.update({f"k{one}{end}": f"k{kernels + one}{end}" for one in range(len(own.launches)) for end in _ENDS})
+        names.update((word, word.replace(_SEEN, "out", 1)) for word in _SEEN_WORDS.findall(answer.source))
         if number:
             ours = [one.partition("=")[0] for one in own.sets] + [one.split()[0] for one in own.scratch]
             names.update({name: f"{name}{number}" for name in ours})

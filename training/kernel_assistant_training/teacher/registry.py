@@ -17,7 +17,7 @@ FAMILIES: tuple[Family, ...] = (
 
 def answers(task: Canonical, target: str, random: Random, count: int) -> list[Answer]:
     """At most `count` different answers, best guess first; [] where no form fits. Takes a few milliseconds."""
-    found = one_kernel(task, target, random) or in_parts(task, target, random, one_kernel)
+    found = one_kernel(task, target, random) or in_parts(task, target, random, one_kernel, count)
     return list({answer.source: answer for answer in found}.values())[:count]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_assistant.generator.expr import Const, Expr, Load, Reduce, children
 from kernel_assistant.generator.nest import Access
 from kernel_assistant.generator.sizes import product
-from kernel_assistant_training.teacher.expressions import Writer, below
+from kernel_assistant_training.teacher.expressions import ENDS, Writer, below
 from kernel_assistant_training.teacher.flow import levels, sweeps
 from kernel_assistant_training.teacher.lowering import Lowered
 from kernel_assistant_training.teacher.places import merged, plain, row_offset
@@ -99,7 +99,7 @@ class RowScope:
             if id(one) in seen or isinstance(one, Const):
                 continue
             seen.add(id(one))
-            if self._names.get(id(one)) == "v" or id(one) not in self._nest.varies or isinstance(one, Load | Reduce):
+            if self._names.get(id(one)) == "v" or id(one) not in self._nest.varies or isinstance(one, ENDS):
                 found.append(one)
             else:
                 stack.extend(children(one)[::-1])

@@ -1,4 +1,4 @@
-"""Running sums and products along one dimension, forwards or backwards, with elementwise work on both sides."""
+"""Running sums, products and extremes along one dimension, forwards or backwards, with elementwise work on both sides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ MANY_COLUMNS, TALL = 65536, 64
 FEW_ROWS, LONG = 128, 32768
 #: Rows up to which a thread takes one.
 SHORT = 64
-OPERATORS = {"cumsum": "ka::add", "cumprod": "ka::times"}
+OPERATORS = {"cumsum": "ka::add", "cumprod": "ka::times", "cummax": "ka::most", "cummin": "ka::least"}
+#: Operators whose rows can be cut into chunks.
+IN_CHUNKS = ("ka::add", "ka::times")
 
 
 def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
@@ -36,7 +38,7 @@ def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
         back = turned is not None
         if turned is not None:
             named.graph = turned
-        place = around(named, node.name, node.name)
+        place = around(named, named.only_value(node), node.name)
         return _written(named, place, node, numbers(node.args[1])[0] % len(place.shape), back)
     except (Unsupported, NoForm):
         return []
@@ -196,7 +198,7 @@ def _rows(named: Named, place: Around, dim: int, operator: str) -> list[Answer]:
 def _chunks(named: Named, place: Around, dim: int, operator: str, operands: list[str]) -> list[Answer]:
     """Few long rows: pieces of them first."""
     rows, size = math.prod(map(named.value, place.shape[:dim])), place.shape[dim]
-    if rows > FEW_ROWS or named.value(size) < LONG or "," in operator:
+    if rows > FEW_ROWS or named.value(size) < LONG or operator not in IN_CHUNKS:
         return []
     width, function, out, *pointers = operands
     head = f"const int64_t r = blockIdx.x / P;\nka::{{}}, {operator}>({width}, blockIdx.x % P, P, "

@@ -5,7 +5,8 @@
 //   });
 //
 // EXCLUSIVE: each element gets what came before it. BACK: from the row's end to its beginning. A second function, in front
-// of the output, is what becomes of each result; it gets the operands that the first does not take. Operators: add, times.
+// of the output, is what becomes of each result; it gets the operands that the first does not take. Operators: add, times,
+// most, least.
 #pragma once
 #include <type_traits>
 #include <utility>
@@ -13,7 +14,15 @@
 
 namespace ka {
 
-template <class OP> struct scanning;
+template <class OP> struct scanning {
+  KA_FN void run(float* t, int n, double& carry, bool exclusive) {
+    for (int i = 0; i < n; ++i) {
+      const double next = OP::join(carry, (double)t[i]);
+      t[i] = (float)(exclusive ? carry : next);
+      carry = next;
+    }
+  }
+};
 template <> struct scanning<add> {
   KA_FN void run(float* t, int n, double& carry, bool exclusive) { ka_scan_sum(t, n, carry, exclusive); }
 };
