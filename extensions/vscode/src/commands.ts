@@ -1,14 +1,15 @@
 // Every command: from a lens or a tree with its class as argument, from the palette with the class at the cursor.
 
 import * as vscode from "vscode";
-import { install } from "./environment/install.ts";
 import { onPath } from "./environment/find.ts";
+import { install } from "./environment/install.ts";
 import { askForInputs } from "./inputs.ts";
 import type { Jobs } from "./jobs/tracker.ts";
 import { answered } from "./problems.ts";
-import type { ClassRef } from "./protocol.ts";
+import type { Begun, ClassRef } from "./protocol.ts";
 import type { ReportPages } from "./report/panel.ts";
 import type { Review } from "./review.ts";
+import { scan } from "./scan.ts";
 import type { Server } from "./server.ts";
 import { classAtCursor, isRef } from "./target.ts";
 import { tell, telling } from "./tell.ts";
@@ -31,7 +32,7 @@ export function registerCommands(parts: Parts): vscode.Disposable[] {
       if (ref) await run(ref);
     });
   const plain = (name: string, run: () => unknown): vscode.Disposable => vscode.commands.registerCommand(`kernelAssistant.${name}`, run);
-  const asked = (name: string): vscode.Disposable => about(name, (ref) => telling(() => server.execute(`kernelAssistant.${name}`, ref)));
+  const asked = (name: string): vscode.Disposable => about(name, (ref) => ask(name, ref, server));
   return [
     about("optimize", (ref) => optimize(ref, parts)),
     about("inputs", (ref) => askForInputs(ref, server, parts.extension)),
@@ -44,7 +45,7 @@ export function registerCommands(parts: Parts): vscode.Disposable[] {
     asked("profile"),
     asked("ignore"),
     vscode.commands.registerCommand("kernelAssistant.cancel", (given?: unknown) => cancel(parts, given)),
-    plain("scan", () => scan(server)),
+    vscode.commands.registerCommand("kernelAssistant.scan", async (given?: { readonly uri?: string }) => (await ready(server)) && scan(server, given?.uri)),
     plain("jobs", () => vscode.commands.executeCommand("kernelAssistant.jobs.focus")),
     plain("restart", () => server.restart()),
     plain("showLog", () => server.log.show()),
@@ -63,17 +64,16 @@ async function ready(server: Server): Promise<boolean> {
 }
 
 async function optimize(ref: ClassRef, parts: Parts): Promise<void> {
-  try {
-    await parts.server.execute("kernelAssistant.optimize", ref);
-  } catch (error) {
-    if (lacksInputs(error)) await askForInputs(ref, parts.server, parts.extension);
-    else void tell(answered(error));
-  }
+  const begun = await telling(() => parts.server.execute<Begun>("kernelAssistant.optimize", ref));
+  if (begun?.needs === "inputs") await askForInputs(ref, parts.server, parts.extension);
 }
 
-/** The server refuses a class without inputs by name: `data.kind` is `no_inputs`. */
-const lacksInputs = (error: unknown): boolean =>
-  (error as { data?: { kind?: string } | null } | null)?.data?.kind === "no_inputs";
+/** A command whose job, if it begins one, is shown by itself. */
+async function ask(name: string, ref: ClassRef, server: Server): Promise<void> {
+  const begun = await telling(() => server.execute<Begun | null>(`kernelAssistant.${name}`, ref));
+  const said = [begun?.message, begun?.nextStep].filter(Boolean).join(". Next: ");
+  if (said && !begun?.job) void vscode.window.showInformationMessage(`${ref.class}: ${said}`);
+}
 
 async function cancel(parts: Parts, given: unknown): Promise<void> {
   const { jobs } = parts;
@@ -82,14 +82,6 @@ async function cancel(parts: Parts, given: unknown): Promise<void> {
   const chosen = named ?? (items.length > 1 ? (await vscode.window.showQuickPick(items, { title: "Cancel which job?" }))?.view : items[0]?.view);
   if (chosen) await jobs.cancel(chosen);
   else if (items.length === 0) void vscode.window.showInformationMessage("No job is running.");
-}
-
-async function scan(server: Server): Promise<void> {
-  if (!(await ready(server))) return;
-  const uri = vscode.window.activeTextEditor?.document.uri ?? vscode.workspace.workspaceFolders?.[0]?.uri;
-  if (!uri) return;
-  const options = { location: vscode.ProgressLocation.Notification, title: "Ranking the modules of the project" };
-  await vscode.window.withProgress(options, () => telling(() => server.execute("kernelAssistant.scan", { uri: uri.toString() })));
 }
 
 async function installTool(server: Server): Promise<void> {

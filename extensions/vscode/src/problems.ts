@@ -50,11 +50,11 @@ export function crashed(detail: string): Problem {
   return { text: `The Kernel Assistant server does not start: ${detail}`, steps: ["Show Log", "Restart", "Check This Machine"] };
 }
 
-/** An error that the server answered with. Its data may carry cause and next step, else its message is all there is. */
+/** An error that the server answered with: its message is the cause, its data may carry the next step. */
 export function answered(error: unknown): Problem {
   const message = error instanceof Error ? error.message : String(error);
-  const data = (error as { data?: unknown } | null)?.data as { cause?: string; next_step?: string } | null | undefined;
-  const text = data?.cause ? [data.cause, data.next_step].filter(Boolean).join(". Next: ") : message;
+  const data = (error as { data?: unknown } | null)?.data as { nextStep?: string } | null | undefined;
+  const text = [message, data?.nextStep].filter(Boolean).join(". Next: ");
   return { text, steps: stepsFor(text) };
 }
 

@@ -35,10 +35,35 @@ export interface Status {
   readonly running: string | null;
 }
 
+/** What is proposed for a file. `kernels` are the sources by name. */
 export interface Proposal {
   readonly before: string;
   readonly after: string;
   readonly title: string;
+  readonly kernels?: Readonly<Record<string, string>>;
+}
+
+/** The answer of commands that begin a job, or say what they need, or what they found without one. */
+export interface Begun {
+  readonly job?: string | null;
+  readonly needs?: "inputs" | "program";
+  readonly message?: string;
+  readonly nextStep?: string;
+}
+
+/** The answer to `scan`: seconds of one run. */
+export interface Scan {
+  readonly scan: string | null;
+  readonly classes?: readonly ScannedClass[];
+}
+
+export interface ScannedClass {
+  readonly name: string;
+  readonly path: string;
+  readonly line: number;
+  readonly share_seconds: number;
+  readonly saved_seconds: number;
+  readonly problem: string;
 }
 
 export const JOB = "kernelAssistant/job";

@@ -84,7 +84,7 @@ test("each thing that can be missing has a sentence of its own and a next step",
 });
 
 test("an error of the server keeps its cause and gets buttons that fit", () => {
-  const error = Object.assign(new Error("x"), { data: { cause: "there is no GPU", next_step: "kernel-assistant doctor" } });
+  const error = Object.assign(new Error("there is no GPU"), { data: { kind: "MissingError", nextStep: "kernel-assistant doctor" } });
   assert.equal(answered(error).text, "there is no GPU. Next: kernel-assistant doctor");
   assert.ok(answered(error).steps.includes("Check This Machine"));
   assert.ok(answered(new Error("no model is served")).steps.includes("Open Settings"));

@@ -23,15 +23,15 @@ const row = {
       evaluations: [{ candidate: "aaaaaaaabbbb", outcome: "correct", message: "", timing }, { candidate: "cccccccc", outcome: "compile_error", message: "expected ';' <here>", timing: null }] },
   ],
 };
-const files = {
-  "evaluation.json": JSON.stringify({ accuracy, timing, precision: "f32", share_in_our_kernels: 1, residual: [], resources: [{ symbol: "rows", registers: 40, shared_bytes: 2048, spill_bytes: 0 }] }),
-  "device.json": JSON.stringify({ name: "AMD EPYC", copy_bandwidth: 52e9, bandwidth_datasheet: 0 }),
-  "sources/kernel.cpp": 'const int x = 1; // a < b\nputs("hi");',
-  "sources/ka_cpu.h": "// ours",
+const answer = {
+  ...row,
+  evaluation: { accuracy, timing, precision: "f32", share_in_our_kernels: 1, residual: [], resources: [{ symbol: "rows", registers: 40, shared_bytes: 2048, spill_bytes: 0 }] },
+  deviceFacts: { name: "AMD EPYC", copy_bandwidth: 52e9, bandwidth_datasheet: 0 },
+  sources: { "sources/kernel.cpp": 'const int x = 1; // a < b\nputs("hi");', "sources/ka_cpu.h": "// ours" },
 };
 
 test("a report takes figures, candidates and the user's own sources from the records", () => {
-  const report = reportOf(row, files);
+  const report = reportOf(answer, {});
   assert.equal(report.title, "gated.py:Gated");
   assert.equal(report.timing?.vsCompile, 1.52);
   assert.deepEqual(report.timing?.vsCompileInterval, [1.5, 1.55]);
@@ -44,13 +44,13 @@ test("a report takes figures, candidates and the user's own sources from the rec
 });
 
 test("nothing of a job but its number is enough for a page", () => {
-  const page = pageOf(reportOf({ id: "9", state: "failed", error: "no GPU", task: { path: "/a.py", class_name: "A" } }, { "evaluation.json": "{cut" }));
+  const page = pageOf(reportOf({ id: "9", state: "failed", error: "no GPU", task: { path: "/a.py", class_name: "A" }, evaluation: null }, {}));
   assert.match(page, /no GPU/);
   assert.doesNotMatch(page, /NaN|undefined|null/);
 });
 
 test("the page has every part, and nothing that its content policy forbids", () => {
-  const page = pageOf(reportOf(row, files));
+  const page = pageOf(reportOf(answer, {}));
   for (const part of ["measurably faster", "1.52×", "1.50–1.55", "79% of the roofline", "Candidates (2, fastest first)", "registers", "float64"]) {
     assert.ok(page.includes(part), part);
   }
@@ -59,14 +59,14 @@ test("the page has every part, and nothing that its content policy forbids", () 
 });
 
 test("messages and sources are text, never markup", () => {
-  const page = pageOf(reportOf(row, files));
+  const page = pageOf(reportOf(answer, {}));
   assert.ok(page.includes("expected &#39;;&#39; &#60;here&#62;"));
   assert.ok(!page.includes("<here>"));
   assert.equal(highlighted("a<b // <i>"), 'a&#60;b <span class="comment">// &#60;i&#62;</span>');
 });
 
 test("PTX and SASS stand beside the source where the job kept them", () => {
-  const page = pageOf(reportOf({ ...row, result: { ...row.result, target: "cuda" } }, { ...files, "binaries/kernels.sm_90.sass": "IMAD R1" }));
+  const page = pageOf(reportOf({ ...answer, result: { ...row.result, target: "cuda" } }, { "binaries/kernels.sm_90.sass": "IMAD R1" }));
   assert.match(page, /class="code beside"/);
   assert.match(page, /kernels\.sm_90\.sass/);
   assert.ok(wanted("binaries/kernels.sm_90.ptx") && !wanted("binaries/kernels.sm_90.cubin") && !wanted("trajectory.json"));
@@ -86,7 +86,7 @@ test("plots keep their points inside, lower times lower, and say nothing of noth
 });
 
 test("a single candidate and a device without known bandwidth still make a page", () => {
-  const page = pageOf(reportOf({ ...row, steps: row.steps }, { ...files, "device.json": "{}" }));
+  const page = pageOf(reportOf({ ...answer, deviceFacts: {} }, {}));
   assert.doesNotMatch(page, /aria-label="Roofline"/);
   assert.match(page, /aria-label="Speed by turn"/);
 });

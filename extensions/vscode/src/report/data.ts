@@ -72,7 +72,6 @@ export interface Report {
   readonly precision: string;
   readonly share: number | null;
   readonly residual: readonly string[];
-  readonly bytesMoved: number | null;
   readonly bandwidth: number | null;
   readonly bandwidthFrom: "measured" | "datasheet" | null;
   readonly accuracy: Accuracy | null;
@@ -95,15 +94,15 @@ const interval = (value: unknown): [number, number] | null => {
   return low !== null && low !== undefined && high !== null && high !== undefined ? [low, high] : null;
 };
 
-/** From the answer to `kernelAssistant.show` and the texts of its artifacts, by name. */
-export function reportOf(answer: unknown, files: Readonly<Record<string, string>>): Report {
+/** From the answer to `kernelAssistant.show` and the texts of further artifacts, by name. */
+export function reportOf(answer: unknown, more: Readonly<Record<string, string>>): Report {
   const row = json(answer);
+  const told = Object.entries(json(row["sources"])).map(([name, content]): [string, string] => [name, text(content)]);
+  const files = { ...Object.fromEntries(told), ...more };
   const task = json(row["task"]);
   const result = json(row["result"]);
-  const evaluation = parsed(files["evaluation.json"]);
-  const device = parsed(files["device.json"]);
-  const facts = parsed(files["facts.json"]);
-  const moved = ["input_bytes", "parameter_bytes", "output_bytes"].map((name) => number(facts[name]));
+  const evaluation = json(row["evaluation"]);
+  const device = json(row["deviceFacts"]);
   const measured = number(device["copy_bandwidth"]) || null;
   const datasheet = number(device["bandwidth_datasheet"]) || null;
   return {
@@ -119,7 +118,6 @@ export function reportOf(answer: unknown, files: Readonly<Record<string, string>
     precision: text(evaluation["precision"]),
     share: number(evaluation["share_in_our_kernels"]),
     residual: Array.isArray(evaluation["residual"]) ? evaluation["residual"].map(String) : [],
-    bytesMoved: moved.every((part) => part !== null) ? moved.reduce<number>((sum, part) => sum + (part ?? 0), 0) : null,
     bandwidth: measured ?? datasheet,
     bandwidthFrom: measured ? "measured" : datasheet ? "datasheet" : null,
     accuracy: accuracyOf(json(evaluation["accuracy"])),
@@ -132,18 +130,8 @@ export function reportOf(answer: unknown, files: Readonly<Record<string, string>
   };
 }
 
-/** Names of the artifacts whose texts the page shows. */
-export const wanted = (name: string): boolean =>
-  /^(evaluation|device|facts)\.json$/.test(name) || /^sources\/.*\.(cu|cuh|cpp|h)$/.test(name) || /\.(ptx|sass|s)$/.test(name);
-
-function parsed(document: string | undefined): Json {
-  try {
-    return json(JSON.parse(document ?? "{}"));
-  } catch {
-    // A file that was cut short: the page shows the rest.
-    return {};
-  }
-}
+/** Names of the artifacts that the page shows and the answer leaves out. */
+export const wanted = (name: string): boolean => /\.(ptx|sass|s)$/.test(name);
 
 function accuracyOf(from: Json): Accuracy | null {
   const error = number(from["error"]);

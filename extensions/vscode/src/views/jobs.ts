@@ -1,6 +1,7 @@
 // Jobs as a tree: those that run with what they have found, those that ended with their outcome.
 
 import * as vscode from "vscode";
+import { times } from "../format.ts";
 import { line, type JobView } from "../jobs/state.ts";
 import type { Jobs } from "../jobs/tracker.ts";
 import { isLast, type ClassRef } from "../protocol.ts";
@@ -71,15 +72,22 @@ const rowOfView = (view: JobView): JobRow => ({
   good: view.outcome === "improved",
 });
 
-/** From the answer to `kernelAssistant.jobs`. */
+/** From the answer to `kernelAssistant.jobs`: rows of the store. */
 function rowsOf(answer: unknown): JobRow[] {
   const rows = Array.isArray(answer) ? (answer as Record<string, unknown>[]) : [];
-  return rows.map((row) => ({
-    job: String(row["job"] ?? ""),
-    uri: String(row["uri"] ?? ""),
-    class: String(row["class"] ?? ""),
-    text: String(row["message"] ?? row["state"] ?? ""),
-    active: row["state"] === "running" || row["state"] === "queued",
-    good: row["outcome"] === "improved",
-  }));
+  return rows.map((row) => {
+    const result = row["result"] as { outcome?: string; best?: { speedup_vs_compile: number | null; speedup_vs_eager: number } | null } | null;
+    const outcome = result?.outcome ?? "";
+    const best = result?.best;
+    const gain = best ? (best.speedup_vs_compile === null ? `${times(best.speedup_vs_eager)} vs eager` : `${times(best.speedup_vs_compile)} vs torch.compile`) : "";
+    const when = typeof row["ended"] === "number" && row["ended"] ? new Date(row["ended"] * 1000).toLocaleString() : "";
+    return {
+      job: String(row["job"]),
+      uri: String(row["uri"]),
+      class: String(row["class"]),
+      text: [gain || (outcome || String(row["state"])).replaceAll("_", " "), when].filter(Boolean).join(" · "),
+      active: row["state"] === "running" || row["state"] === "queued",
+      good: outcome === "improved",
+    };
+  });
 }
