@@ -2,8 +2,8 @@
 
 Muon (Jordan and others, 2024) takes the momentum of a matrix to the nearest one with orthonormal rows or columns, so
 that every direction is learned at the same pace. Steps are scaled as by Liu and others (2025, "Muon is scalable for LLM
-training"): then AdamW's learning rate and weight decay fit. `torch.optim.Muon` takes one matrix after another, which are 1,400
-small launches a step here; this one takes all of a shape at once.
+training"), which makes AdamW's learning rate and weight decay fit. `torch.optim.Muon` takes one matrix after another,
+1,400 small launches a step here; this one takes all of a shape at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
     for _ in range(_TIMES):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
-    return x.mT if tall else x
+    found: Tensor = x.mT if tall else x
+    return found
 
 
 def optimisers(model: Llama, kind: str, rate: float) -> list[torch.optim.Optimizer]:

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along one dimension, forwards or backwards, with elementwise work on both sides."""
+"""Running sums, products and extremes along one dimension, either way, with elementwise work on both sides."""
 
 from __future__ import annotations
 
