@@ -5,28 +5,44 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pygls.exceptions import JsonRpcException
+import kernel_assistant
+from kernel_assistant_lsp.greeting import Greeted, greet
+
+if TYPE_CHECKING:
+    from kernel_assistant_lsp.server import Server
 
 
 def serve(port: int | None) -> None:
     """Serve one client, on the standard streams or on 127.0.0.1, then end the process."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("pygls").addFilter(_no_refusals)
-    for name in ("pygls.protocol.json_rpc", "pygls.io_"):
-        logging.getLogger(name).addFilter(_no_refusals)
-    from kernel_assistant_lsp.server import Server
-
-    server = Server()
-    if port is None:
-        server.start_io()
+    greeted = greet(sys.stdin.buffer, sys.stdout.buffer, kernel_assistant.__version__) if port is None else None
+    server = _server()
+    if greeted is None:
+        server.start_tcp("127.0.0.1", port or 0)
     else:
-        server.start_tcp("127.0.0.1", port)
+        _serve_stdio(server, greeted)
     # Threads may be waiting for a host or a store; there is nothing of theirs to save.
     sys.stdout.flush()
     os._exit(0)
 
 
-def _no_refusals(record: logging.LogRecord) -> bool:
+def _serve_stdio(server: Server, greeted: Greeted) -> None:
+    server.answered = greeted.identity
+    server.start_io(cast("BinaryIO", greeted.stdin))
+
+
+def _server() -> Server:
+    from kernel_assistant_lsp.server import Server
+
+    for name in ("pygls.protocol.json_rpc", "pygls.io_", "pygls.server"):
+        logging.getLogger(name).addFilter(_is_ours)
+    return Server()
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
     """What was answered with a reason is no error of ours and needs no traceback."""
+    from pygls.exceptions import JsonRpcException
+
     return not (record.exc_info and isinstance(record.exc_info[1], JsonRpcException))

@@ -27,6 +27,8 @@ class Protocol(LanguageServerProtocol):
 
     def __init__(self, server: Any, converter: Any) -> None:
         self.documents = Documents()
+        #: A request that was answered before this was loaded (greeting.py).
+        self.answered: int | str | None = None
         self._initialized = False
         super().__init__(server, converter)
 
@@ -60,6 +62,14 @@ class Protocol(LanguageServerProtocol):
         else:
             self._initialized = True
             super().handle_message(message)
+
+    def _send_response(
+        self, msg_id: int | str, result: Any | None = None, error: types.ResponseError | None = None
+    ) -> None:
+        if self.answered is not None and msg_id == self.answered:
+            self.answered = None
+            return
+        super()._send_response(msg_id, result, error)
 
     def _refuse(self, identity: int | str, code: int, message: str) -> None:
         self._send_response(identity, None, types.ResponseError(code=code, message=message))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 import kernel_assistant
@@ -22,9 +23,20 @@ class Server(LanguageServer):
         super().__init__("kernel-assistant", kernel_assistant.__version__, protocol_cls=Protocol, max_workers=2)
         protocol = self.protocol
         assert isinstance(protocol, Protocol)
+        self._greeting = protocol
         self.context = Context(self, protocol.documents)
         register_all(self.context)
 
+    @property
+    def answered(self) -> int | str | None:
+        """The request to initialize that has its answer already."""
+        return self._greeting.answered
+
+    @answered.setter
+    def answered(self, identity: int | str | None) -> None:
+        self._greeting.answered = identity
+
     def report_server_error(self, error: Exception, source: Any) -> None:
         """To the log: nobody who types wants a message box for a notification that came out of turn."""
-        _log.error("%s", error)
+        if not isinstance(error, JsonRpcException):
+            _log.error("%s", error)
