@@ -33,7 +33,8 @@ EXTRAS: dict[str, Any] = {"logprobs": True, "extra_body": {"return_token_ids": T
 class ChatSettings:
     """`silence` is how long nothing may come (connecting, first token, between tokens), in seconds.
 
-    `seed` makes sampling repeatable where the server can; best of N gives each conversation its own.
+    `seed` makes sampling repeatable where the server can; best of N gives each conversation its own. A server of ours
+    is started again when it ends: as long as `comes_back` says so, attempts that fail do not count.
     """
 
     url: str
@@ -46,6 +47,7 @@ class ChatSettings:
     attempts: int = 4
     first_pause: float = 0.5
     longest_pause: float = 8.0
+    comes_back: Callable[[], bool] = lambda: False
 
 
 class ChatClient:
@@ -67,18 +69,17 @@ class ChatClient:
         self._runner.close()
 
     async def _attempts(self, request: Request) -> Message:
-        last: PolicyError | None = None
-        for attempt in range(self._settings.attempts):
-            if last is not None:
-                await asyncio.sleep(self._pause(attempt))
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 return await self._attempt(request)
             except PolicyError as error:
                 if not is_worth_retrying(error):
                     raise
-                last = error
-        assert last is not None
-        raise PolicyError(last.kind, f"{last.cause} ({self._settings.attempts} attempts)", last.next_step) from last
+                if attempt >= self._settings.attempts and not self._settings.comes_back():
+                    raise PolicyError(error.kind, f"{error.cause} ({attempt} attempts)", error.next_step) from error
+            await asyncio.sleep(self._pause(attempt))
 
     async def _attempt(self, request: Request) -> Message:
         import httpx2
@@ -137,7 +138,7 @@ class ChatClient:
 
     def _pause(self, attempt: int) -> float:
         """Doubles; up to a quarter is random, so that several conversations do not come back together."""
-        pause = min(self._settings.first_pause * 2.0 ** (attempt - 1), self._settings.longest_pause)
+        pause = min(self._settings.first_pause * 2.0 ** min(attempt - 1, 9), self._settings.longest_pause)
         return pause * random.uniform(0.75, 1.0)
 
 

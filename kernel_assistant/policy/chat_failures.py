@@ -25,6 +25,7 @@ def refuses_words(error: Exception) -> bool:
 
 def failure_of(error: Exception, url: str) -> PolicyError:
     """The named failure behind an exception of the client, of HTTP, or of reading what came."""
+    import httpx2
     import openai
 
     if isinstance(error, PolicyError):
@@ -35,6 +36,8 @@ def failure_of(error: Exception, url: str) -> PolicyError:
         return PolicyError("timeout", f"{url} said nothing for too long", "see its log, or whether it is overloaded")
     if isinstance(error, openai.APIConnectionError):
         cause = error.__cause__ or error
+        if isinstance(cause, (httpx2.RemoteProtocolError, httpx2.ReadError)):
+            return _broken_off(url, cause)
         return PolicyError("unreachable", f"{url} cannot be reached: {cause}", "check the address and whether it runs")
     if isinstance(error, openai.APIResponseValidationError):
         return _nonsense(url, error)
@@ -42,6 +45,10 @@ def failure_of(error: Exception, url: str) -> PolicyError:
         return PolicyError("server", f"{url} failed in the middle of a reply: {error.message}", "see its log")
     if isinstance(error, (openai.OpenAIError, ValueError)):
         return _nonsense(url, error)
+    return _broken_off(url, error)
+
+
+def _broken_off(url: str, error: BaseException) -> PolicyError:
     return PolicyError("truncated", f"{url} broke off: {type(error).__name__} {error}".strip(), "see its log")
 
 

@@ -17,6 +17,7 @@ from kernel_assistant.serving import llama
 from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engine
 from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant.serving.state import running
+from kernel_assistant.serving.supervisor import ServerStatus
 
 CONTEXT_TOKENS = 128_000
 
@@ -52,6 +53,7 @@ class Connection:
             key=self.endpoint.key,
             context_tokens=self.context_tokens,
             seed=number,
+            comes_back=lambda: self.endpoint is not None and _comes_back(self.endpoint, self.settings),
         )
         return TokenClient(settings) if self.tokens else ChatClient(settings)
 
@@ -74,6 +76,13 @@ def connect(settings: Settings, endpoint: str, model: str) -> Connection:
     found = Endpoint(place.url, key, name, place.engine, place.compact)
     tokens = place.compact and takes_tokens(place.url, key, name)
     return Connection(found, context, place.compact, word, settings, entry.turns, tokens)
+
+
+def _comes_back(endpoint: Endpoint, settings: Settings) -> bool:
+    """Whether the endpoint is a server of ours that is being started again."""
+    state = running(settings)
+    coming = (ServerStatus.starting, ServerStatus.restarting)
+    return state is not None and state.url == endpoint.url and state.status in coming
 
 
 def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:

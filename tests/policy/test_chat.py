@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -103,6 +104,18 @@ def _broken_off(request: Handler) -> None:
     request.event(chunk({"content": "half a sen"}))
 
 
+def _killed(request: Handler) -> None:
+    """As a server that dies: the reply has begun, in HTTP's chunks, and the connection goes."""
+    request.protocol_version = "HTTP/1.1"
+    request.send_response(200)
+    request.send_header("content-type", "text/event-stream")
+    request.send_header("transfer-encoding", "chunked")
+    request.end_headers()
+    event = f"data: {json.dumps(chunk({'content': 'half a sen'}))}\n\n".encode()
+    request.wfile.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
+    request.close_connection = True
+
+
 def _silent(request: Handler) -> None:
     time.sleep(4)
 
@@ -134,6 +147,7 @@ def _error_in_the_stream(request: Handler) -> None:
         (fails(500), "server"),
         (fails(429, "slow down"), "server"),
         (_broken_off, "truncated"),
+        (_killed, "truncated"),
         (_not_a_stream, "nonsense"),
         (_no_json, "nonsense"),
         (_odd, "nonsense"),
@@ -173,6 +187,18 @@ def test_a_dead_endpoint_is_unreachable():
     with pytest.raises(PolicyError, match="cannot be reached") as caught:
         complete(client)
     assert caught.value.kind == "unreachable"
+    client.close()
+
+
+def test_a_server_that_is_started_again_is_waited_for(endpoint):
+    looks = iter([True, True, False])
+    how = {"attempts": 2, "first_pause": 0.01, "longest_pause": 0.01, "comes_back": lambda: next(looks)}
+    client = ChatClient(ChatSettings(url=endpoint.url, model="m", **how))
+    endpoint.answers += [_killed, fails(503), fails(503), text("fine")]
+    assert complete(client).content == "fine"
+    endpoint.answers += [fails(503)] * 2
+    with pytest.raises(PolicyError, match="2 attempts"):
+        complete(client)
     client.close()
 
 
