@@ -17,7 +17,8 @@ from kernel_assistant.errors import UsageError
 
 FIELDS = ("name", "inputs", "kwargs", "init", "init_kwargs", "training")
 EXAMPLE = "# kernel-assistant: inputs=(torch.randn(8, 1024),) init=()"
-_MARK = re.compile(r"#\s*kernel-assistant\s*:\s*(.*)")
+#: `ignore` turns hints off and declares nothing (source/lint/silence.py).
+_MARK = re.compile(r"#\s*kernel-assistant\s*:\s*(?!ignore\b)(.*)")
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 _TOKEN = re.compile(rf"({_STRING.pattern})|([(\[{{])|([)\]}}])|\b([A-Za-z_]\w*)\s*=(?!=)")
 

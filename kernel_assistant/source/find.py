@@ -37,7 +37,7 @@ def find_modules(text: str, path: str) -> tuple[ModuleClass, ...]:
     Raises UsageError when `text` is not valid Python.
     """
     tree = parse(text, path)
-    index = _Index(tree)
+    index = Index(tree)
     found = [scoped for scoped in index.classes if index.is_module(scoped.node)]
     last = {scoped.node.name: scoped.node for scoped in index.classes if scoped.top_level}
     return tuple(
@@ -73,10 +73,11 @@ class _Scoped:
     top_level: bool
 
 
-class _Index:
-    """Classes and import aliases of one file. Aliases are taken file-wide: an import inside a function counts too."""
+class Index:
+    """Classes and import aliases of a file or a class. Aliases are taken file-wide: an import inside a function counts
+    too."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module | ast.ClassDef) -> None:
         self.aliases: dict[str, str] = {}
         self.star_of_nn = False
         self.classes = list(_classes(tree.body, top_level=True))

@@ -1,0 +1,28 @@
+"""What changes without a kernel gained in earlier jobs, for front ends that speak of them before a job has run."""
+
+from __future__ import annotations
+
+from kernel_assistant.store import JobState, Store
+
+#: Newest jobs that are looked at.
+_MOST = 200
+
+
+def tf32_gain(store: Store, device: str) -> str:
+    """What TF32 gained over plain torch.compile on `device` (its name), in words; "" where no job measured it.
+
+    Raises StoreError.
+    """
+    rows = [row.result for row in store.jobs(limit=_MOST, states=(JobState.done,)) if row.result is not None]
+    gains = sorted(
+        win.speedup_vs_compile
+        for result in rows
+        if result.device == device
+        for win in result.free_wins
+        if win.name == "tf32" and win.speedup_vs_compile is not None
+    )
+    if not gains:
+        return ""
+    if len(gains) == 1:
+        return f"torch.compile was {gains[0]:.2f} times as fast with it in the job that measured it here"
+    return f"torch.compile was {gains[0]:.2f} to {gains[-1]:.2f} times as fast with it in {len(gains)} jobs here"

@@ -1,0 +1,247 @@
+"""Which expressions of a method are tensors, as far as the text shows it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from enum import Enum
+
+from kernel_assistant.source.lint.classes import Function, ModuleScope, is_self, statements, walk
+
+
+class Kind(Enum):
+    """`reduced` is a tensor with fewer elements than what it was reduced from: operations on it are no pass over memory
+    that counts. `host` is a number, a size, a string: certainly no tensor."""
+
+    tensor = "tensor"
+    reduced = "reduced"
+    host = "host"
+    unknown = "unknown"
+
+
+#: Attributes and methods that tell a tensor from other things that a module is called with.
+_TELLING = frozenset(
+    """shape size view reshape permute transpose contiguous unsqueeze squeeze flatten expand expand_as masked_fill
+    softmax unbind chunk type_as new_zeros new_empty new_ones new_full matmul mT is_cuda ndim detach requires_grad
+    float half bfloat16 numel stride unfold repeat_interleave index_select gather scatter exp log log1p sqrt rsqrt
+    abs relu sigmoid tanh pow clamp sum mean cumsum""".split()
+)
+_HOST_RESULT = frozenset(
+    """size dim ndimension numel nelement stride item tolist element_size data_ptr get_device is_contiguous
+    is_floating_point is_complex is_pinned storage_offset numpy untyped_storage names type shape ndim device dtype
+    is_cuda requires_grad layout is_tensor is_grad_enabled finfo iinfo Size is_autocast_enabled broadcast_shapes
+    promote_types result_type get_default_dtype is_inference_mode_enabled allclose equal is_nonzero
+    get_autocast_dtype is_available current_device device_count is_scripting is_tracing is_compiling is_exporting
+    manual_seed Generator Stream Event current_stream cuda_synchronize autocast no_grad inference_mode
+    enable_grad set_grad_enabled synchronize get_float32_matmul_precision""".split()
+)
+_SEVERAL = frozenset(
+    "split chunk unbind tensor_split meshgrid broadcast_tensors topk sort var_mean std_mean svd qr eig eigh slogdet "
+    "kthvalue mode cummax cummin aminmax unique_consecutive frexp lu lstsq hsplit vsplit dsplit".split()
+)
+_REDUCTIONS = frozenset("sum mean max min prod norm std var logsumexp any all amax amin argmax argmin".split())
+_LOSSES = frozenset(
+    """cross_entropy mse_loss l1_loss nll_loss smooth_l1_loss huber_loss binary_cross_entropy kl_div
+    binary_cross_entropy_with_logits cosine_embedding_loss triplet_margin_loss""".split()
+)
+_TENSOR_ATTRIBUTES = frozenset("T mT H mH data grad real imag".split())
+_CONTAINERS = frozenset("list List tuple Tuple dict Dict Sequence Iterable Callable Mapping".split())
+_SEVERAL_MODULES = frozenset("LSTM GRU RNN LSTMCell MultiheadAttention ModuleList ModuleDict".split())
+
+
+class Tensors:
+    """Kinds of the names of one method. A name that means different things in different places is unknown."""
+
+    def __init__(self, scope: ModuleScope, method: Function) -> None:
+        self._scope = scope
+        self.names: dict[str, Kind] = self._parameters(method)
+        for _ in range(2):  # a name that a loop assigns further down is known in the second round
+            self._read(method)
+
+    def is_tensor(self, expression: ast.expr | None) -> bool:
+        """Certainly a tensor, of any size."""
+        return expression is not None and self.kind(expression) in (Kind.tensor, Kind.reduced)
+
+    def is_large(self, expression: ast.expr | None) -> bool:
+        """Certainly a tensor, and not the result of a reduction."""
+        return expression is not None and self.kind(expression) is Kind.tensor
+
+    def kind(self, expression: ast.expr) -> Kind:
+        match expression:
+            case ast.Name(id=name):
+                return self.names.get(name, Kind.unknown)
+            case ast.Constant() | ast.JoinedStr() | ast.List() | ast.Dict() | ast.Set() | ast.Tuple():
+                return Kind.host
+            case ast.BinOp(left=left, right=right):
+                return _joined(self.kind(left), self.kind(right))
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops):
+                    return Kind.host
+                return _joined(*map(self.kind, [left, *others]))
+            case ast.UnaryOp(op=op, operand=operand):
+                return Kind.host if isinstance(op, ast.Not) else self.kind(operand)
+            case ast.IfExp(body=body, orelse=orelse):
+                return _either(self.kind(body), self.kind(orelse))
+            case ast.Subscript(value=value):
+                return Kind.host if _is_size(value) else self.kind(value)
+            case ast.Attribute(value=value, attr=name):
+                if name in _HOST_RESULT:
+                    return Kind.host
+                return self.kind(value) if name in _TENSOR_ATTRIBUTES else Kind.unknown
+            case ast.Call():
+                return self._of_call(expression)
+            case _:
+                return Kind.unknown
+
+    def _of_call(self, call: ast.Call) -> Kind:
+        module = self._scope.submodule(call)
+        if module:
+            name = module.rpartition(".")[2]
+            known = module.startswith("torch.nn.") and name not in _SEVERAL_MODULES
+            return (Kind.reduced if name.endswith("Loss") else Kind.tensor) if known else Kind.unknown
+        if isinstance(call.func, ast.Name) and call.func.id in ("int", "float", "bool", "len", "str", "range"):
+            return Kind.host
+        name = self._scope.function(call)
+        origin = self._scope.origin(call.func) or ""
+        operand = self._scope.operand(call)
+        if name in _HOST_RESULT:
+            return Kind.host
+        if not name or name in _SEVERAL or (not origin and not self.is_tensor(operand)):
+            return Kind.unknown
+        if origin and not (origin.count(".") == 1 or origin.startswith(("torch.nn.functional.", "torch.special."))):
+            return Kind.tensor if origin.startswith(("torch.fft.", "torch.linalg.")) else Kind.unknown
+        if origin and name[:1].isupper():
+            return Kind.unknown
+        return self._of_operation(name, call, operand)
+
+    def _of_operation(self, name: str, call: ast.Call, operand: ast.expr | None) -> Kind:
+        given = len(call.args) - (call.args[:1] == [operand])
+        if name in _REDUCTIONS and operand is not None:
+            if name in ("max", "min") and (given or call.keywords):
+                elementwise = given == 1 and self.is_tensor(call.args[-1])
+                return Kind.tensor if elementwise else Kind.unknown
+            return Kind.reduced
+        if name in _LOSSES:
+            reduced = all(item.arg != "reduction" for item in call.keywords)
+            return Kind.reduced if reduced else Kind.tensor
+        if operand is not None and self.kind(operand) is Kind.reduced:
+            return Kind.reduced
+        return Kind.tensor
+
+    def _parameters(self, method: Function) -> dict[str, Kind]:
+        arguments = [*method.args.posonlyargs, *method.args.args][1:] + method.args.kwonlyargs
+        told = self._told(method)
+        found = {}
+        for one in arguments:
+            annotation = ast.unparse(one.annotation) if one.annotation is not None else ""
+            if annotation:
+                words = set(re.findall(r"\w+", annotation))
+                tensor = "Tensor" in words and not words & _CONTAINERS
+                found[one.arg] = Kind.tensor if tensor else Kind.host if "Tensor" not in words else Kind.unknown
+            elif one.arg in told:
+                found[one.arg] = Kind.tensor
+        return found
+
+    def _told(self, method: Function) -> set[str]:
+        """Parameters used as only tensors are."""
+        told = set()
+        for node in walk_body(method):
+            if isinstance(node, ast.Attribute) and node.attr in _TELLING and isinstance(node.value, ast.Name):
+                told.add(node.value.id)
+            elif isinstance(node, ast.Call):
+                origin = self._scope.origin(node.func) or ""
+                plain = origin.startswith("torch.") and origin.rpartition(".")[2] not in _HOST_RESULT | _NOT_TELLING
+                made = self._scope.submodule(node).startswith("torch.nn.")
+                if (plain or made) and node.args and isinstance(node.args[0], ast.Name):
+                    told.add(node.args[0].id)
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+                told |= {side.id for side in (node.left, node.right) if isinstance(side, ast.Name)}
+        return told
+
+    def _read(self, method: Function) -> None:
+        seen: dict[str, Kind] = dict(self._parameters(method))
+        for statement in statements(method):
+            for target, value in _assignments(statement):
+                self._note(target, value, seen)
+            if isinstance(statement, (ast.For, ast.With)):
+                for name in _bound(statement):
+                    seen[name] = self.names[name] = Kind.unknown
+            if isinstance(statement, ast.For) and isinstance(statement.target, ast.Name):
+                kind = self._element(statement.iter)
+                seen[statement.target.id] = self.names[statement.target.id] = kind
+
+    def _element(self, iterated: ast.expr) -> Kind:
+        if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "range":
+            return Kind.host
+        if isinstance(iterated, ast.Call) and self._scope.function(iterated) in ("unbind", "split", "chunk"):
+            return Kind.tensor if self.is_tensor(self._scope.operand(iterated)) else Kind.unknown
+        return Kind.tensor if self.is_large(iterated) else Kind.unknown
+
+    def _note(self, target: ast.expr, value: ast.expr | None, seen: dict[str, Kind]) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            whole = value is not None and _is_size(value)
+            several = isinstance(value, ast.Call) and self._scope.function(value) in ("split", "chunk", "unbind")
+            several = several and isinstance(value, ast.Call) and self.is_tensor(self._scope.operand(value))
+            inner = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
+            for index, one in enumerate(target.elts):
+                if isinstance(one, ast.Name):
+                    kind = Kind.host if whole else Kind.tensor if several else Kind.unknown
+                    self._set(one.id, self.kind(inner[index]) if inner else kind, seen)
+        elif isinstance(target, ast.Name) and value is not None and not _is_none(value):
+            self._set(target.id, self.kind(value), seen)
+
+    def _set(self, name: str, kind: Kind, seen: dict[str, Kind]) -> None:
+        known = seen.get(name, kind)
+        seen[name] = self.names[name] = known if known is kind else _either(known, kind)
+
+
+#: Functions of torch whose first argument need not be a tensor.
+_NOT_TELLING = frozenset(
+    """cat stack concat hstack vstack zeros ones empty full arange linspace randn rand eye tensor as_tensor
+    from_numpy randint randperm device checkpoint compile cond where full_like""".split()
+)
+
+
+def walk_body(method: Function) -> list[ast.AST]:
+    return [node for statement in method.body for node in walk(statement)]
+
+
+def _joined(*kinds: Kind) -> Kind:
+    """Of an operation on several: a tensor if one is."""
+    for kind in (Kind.tensor, Kind.unknown, Kind.reduced):
+        if kind in kinds:
+            return kind
+    return Kind.host
+
+
+def _either(one: Kind, other: Kind) -> Kind:
+    if {one, other} == {Kind.tensor, Kind.reduced}:
+        return Kind.reduced
+    return one if one is other else Kind.unknown
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _is_size(value: ast.expr) -> bool:
+    """`x.shape` or `x.size()`, the whole of it or a slice."""
+    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
+        value = value.value
+    function = value.func if isinstance(value, ast.Call) else value
+    return isinstance(function, ast.Attribute) and function.attr in ("shape", "size") and not is_self(function.value)
+
+
+def _assignments(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr | None]]:
+    if isinstance(statement, ast.Assign):
+        return [(target, statement.value) for target in statement.targets]
+    if isinstance(statement, ast.AnnAssign):
+        return [(statement.target, statement.value)]
+    return []
+
+
+def _bound(statement: ast.For | ast.With) -> list[str]:
+    targets = [statement.target] if isinstance(statement, ast.For) else [item.optional_vars for item in statement.items]
+    return [
+        node.id for target in targets if target is not None for node in ast.walk(target) if isinstance(node, ast.Name)
+    ]
