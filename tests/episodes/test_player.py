@@ -14,7 +14,7 @@ from kernel_assistant.records.codec import encode
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.lesson import FINISH
 from kernel_assistant_training.episodes.lines import Episode, Failure, Lines, read_lines
-from kernel_assistant_training.episodes.player import Options
+from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.run import run
 from kernel_assistant_training.episodes.subject import MOST_BYTES, subjects
 from kernel_assistant_training.synth.memory import traffic

@@ -11,7 +11,7 @@ import click
 
 from kernel_assistant.config import resolve
 from kernel_assistant_training.episodes.lesson import FAULTS
-from kernel_assistant_training.episodes.player import Options
+from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.run import run
 
 

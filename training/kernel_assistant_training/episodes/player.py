@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -32,9 +31,11 @@ from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.client import LessonFailed
 from kernel_assistant_training.episodes.judged import Judged
-from kernel_assistant_training.episodes.lesson import FAULTS, FINISH, Lesson, Saying, lessons
-from kernel_assistant_training.episodes.lines import Episode, Failure, Lines, as_document, read_lines
+from kernel_assistant_training.episodes.lesson import FINISH, Lesson, Saying, lessons
+from kernel_assistant_training.episodes.lines import Episode, Failure, Lines, as_document
+from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.play import Played, play
+from kernel_assistant_training.episodes.seen import identity, progress
 from kernel_assistant_training.episodes.subject import Subject, subjects
 from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.synth import module_text
@@ -42,30 +43,6 @@ from kernel_assistant_training.synth import module_text
 #: Tasks whose candidates are built before their turn comes.
 AHEAD = 4
 CALIBRATIONS = 3
-
-
-@dataclass(frozen=True)
-class Options:
-    """`part` of `parts` processes, `builders` compilers at a time in each, on `builder_cores` where there are any. Each
-    ends at `until`, a time of `time.monotonic`, or after `tasks`, of which each has `lessons` at most; `cache` has the
-    device's bandwidths. With `own_device` no other process measures there."""
-
-    target: str
-    out: Path
-    seed: int
-    until: float
-    python: str
-    cache: Path
-    part: int = 0
-    parts: int = 1
-    builders: int = 1
-    builder_cores: tuple[int, ...] = ()
-    own_device: bool = False
-    faults: float = FAULTS
-    estimated_compile: float = 0.5
-    in_full: float = 0.15
-    lessons: int = 8
-    tasks: int = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -87,7 +64,7 @@ class Player:
         name = f"{options.target}-{options.part:02}.jsonl"
         self._episodes = Lines(options.out / f"episodes-{name}")
         self._failures = Lines(options.out / f"failures-{name}")
-        self._known, self._first = _progress(options.out, options.target)
+        self._known, self._first = progress(options.out, options.target)
         self._cancel = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-episodes-"))
         # Devices are numbered as the driver numbers them.
@@ -170,7 +147,7 @@ class Player:
             planned = [
                 one
                 for one in lessons(sources, options.target, random, options.lessons, options.faults)
-                if _identity(subject.key, [*(saying.text for saying in one.sayings), FINISH]) not in self._known
+                if identity(subject.key, [*(saying.text for saying in one.sayings), FINISH]) not in self._known
             ]
             if planned:
                 candidates = [found for one in planned for found in subject.candidates(one, options.target)]
@@ -255,11 +232,11 @@ class Player:
     def _keep(self, one: Waiting, played: Played, compile_from: str, spent: dict[str, float]) -> None:
         losses = iter(played.losses())
         said = [saying for saying, _ in played.turns]
-        identity = _identity(one.subject.key, [saying.text for saying in said])
-        if identity in self._known:  # both ended early, at the floor
+        conversation = identity(one.subject.key, [saying.text for saying in said])
+        if conversation in self._known:  # both ended early, at the floor
             self.counts["repeated"] += 1
             return
-        self._known.add(identity)
+        self._known.add(conversation)
         self._episodes.add(
             Episode(
                 number=one.subject.number,
@@ -311,24 +288,6 @@ def _device(options: Options) -> DeviceFacts:
     """Of several GPUs, those of a kind, each process has its own in turn. Raises MissingError where there is none."""
     gpus = cuda.gpus() if options.target == "cuda" else []
     return gpus[options.part % len(gpus)] if len(gpus) > 1 else detect(options.target)
-
-
-def _identity(key: str, said: Iterable[str]) -> str:
-    """Of a conversation: no two lines have the same replies to the same canonical graph."""
-    return hashlib.sha256("\0".join([key, *said]).encode()).hexdigest()[:16]
-
-
-def _progress(out: Path, target: str) -> tuple[set[str], int]:
-    """Identities of all episodes of all processes so far, and the number of the task to go on with."""
-    known, first = set(), 0
-    for path in sorted(out.glob(f"episodes-{target}-*.jsonl")):
-        for episode in read_lines(path, Episode):
-            said = [message["content"] for message in episode.messages if message["role"] == "assistant"]
-            known.add(_identity(episode.key, said))
-            first = max(first, episode.number + 1)
-    for path in sorted(out.glob(f"failures-{target}-*.jsonl")):
-        first = max([first, *(failure.number + 1 for failure in read_lines(path, Failure))])
-    return known, first
 
 
 def _compile_estimate(baseline: Baseline, operators: int, random: Random) -> float:

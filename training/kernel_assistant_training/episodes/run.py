@@ -14,7 +14,8 @@ from typing import Any
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.episodes.lines import Episode, Failure, read_lines
-from kernel_assistant_training.episodes.player import Options, Player
+from kernel_assistant_training.episodes.options import Options
+from kernel_assistant_training.episodes.player import Player
 
 
 def run(options: Options, cores: int = 0) -> dict[str, Any]:
