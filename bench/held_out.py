@@ -28,6 +28,7 @@ from bench.held_out_answers import (  # noqa: E402 - after the path, like everyt
     engine,
     kept,
 )
+from bench.held_out_device import measure_device  # noqa: E402
 from bench.held_out_judge import Options, Row, Subject, judge_part, subject  # noqa: E402
 from bench.held_out_page import page  # noqa: E402
 from bench.held_out_tasks import Task, tasks  # noqa: E402
@@ -35,11 +36,10 @@ from bench.machine import describe  # noqa: E402
 from kernel_assistant.config import resolve  # noqa: E402
 from kernel_assistant.errors import KernelAssistantError, UsageError  # noqa: E402
 from kernel_assistant.serving.registry import find  # noqa: E402
-from kernel_assistant.targets.detect import detect  # noqa: E402
 from kernel_assistant_training.episodes.lines import Lines, read_lines  # noqa: E402
 
-#: Cores of one judging process: it has a worker, and compilers that build ahead.
-CORES = {"cpu": 1 << 10, "cuda": 3}
+#: Cores for each process that judges on a GPU, which it shares with at most so many: each holds up to 17 GB of it.
+CORES, MOST = 2, 6
 
 
 def main() -> int:
@@ -59,12 +59,13 @@ def main() -> int:
 
 def _run(options: argparse.Namespace) -> None:
     until = time.monotonic() + options.seconds
-    settings, device = resolve()[0], detect(options.target)
+    settings, device = resolve()[0], measure_device(options.target, options.out)
     chosen = tasks(
         options.out / f"tasks-{options.target}.jsonl", options.target, device.arch, options.tasks, options.seed
     )
     _write_meta(options, {"machine": describe(device), "model": _identity(options.model), "attempts": options.attempts})
     kind = options.engine or ("torch" if device.target == "cuda" else "llama.cpp")
+    last = {task.key for task in chosen[len(chosen) - options.thorough :]} if options.thorough else set[str]()
     model = engine(options.model, kind, options.target, settings)
     file = options.out / f"answers-{options.target}.jsonl"
     known, done = kept(file), {row["key"] for row in rows(options.out, options.target)}
@@ -73,7 +74,8 @@ def _run(options: argparse.Namespace) -> None:
     while waiting and time.monotonic() < until:
         some, waiting = waiting[: model.chunk], waiting[model.chunk :]
         _answer([task for task in some if task.key not in known], model, options, file, known)
-        _judge([subject(task, known[task.key].answers, options.target) for task in some], options, until)
+        asked = [subject(task, known[task.key].answers, options.target, thorough=task.key in last) for task in some]
+        _judge(asked, options, until)
         print(f"{len(rows(options.out, options.target))} of {len(chosen)} judged", flush=True)
 
 
@@ -95,14 +97,15 @@ def _answer(
 
 
 def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -> None:
-    """In `--processes` processes, each with its share."""
-    cores = len(os.sched_getaffinity(0))
-    parts = min(options.processes or max(1, cores // CORES[options.target]), len(subjects))
+    """In `--processes` processes, each with its share; on the CPU they measure on cores of their own."""
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    usual = min(MOST, max(1, len(cores) // CORES)) if options.target == "cuda" else 1
+    parts = min(options.processes or usual, len(subjects))
     one = Options(
         target=options.target,
         out=options.out,
         until=until,
-        builders=max(1, cores // parts),
+        builders=max(1, len(cores) // parts),
         compiled=options.compile,
         generator=options.generator,
         sandbox=options.sandbox,
@@ -110,11 +113,11 @@ def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -
     if parts == 1:
         judge_part(one, subjects)
         return
+    shares = [replace(one, part=part) for part in range(parts)]
+    if options.target == "cpu":
+        shares = [_on_its_own(share, cores, options.cores, parts) for share in shares]
     context = get_context("spawn")
-    processes = [
-        context.Process(target=judge_part, args=(replace(one, part=part), subjects[part::parts]))
-        for part in range(parts)
-    ]
+    processes = [context.Process(target=judge_part, args=(share, subjects[share.part :: parts])) for share in shares]
     for process in processes:
         process.start()
     for process in processes:
@@ -122,6 +125,16 @@ def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -
     failed = [process.exitcode for process in processes if process.exitcode]
     if failed:
         print(f"{len(failed)} of {parts} judging processes failed: run it again, it goes on", file=sys.stderr)
+
+
+def _on_its_own(share: Options, cores: tuple[int, ...], each: int, parts: int) -> Options:
+    """With `each` cores to measure on; all build on the rest. Raises UsageError where there are too few."""
+    rest = cores[parts * each :]
+    if not rest:
+        cause = f"{parts} processes of {each} cores and a builder need more than {len(cores)} cores"
+        raise UsageError(cause, "use fewer --processes or --cores")
+    mine = cores[share.part * each : (share.part + 1) * each]
+    return replace(share, cores=mine, builder_cores=rest, builders=max(1, len(rest) // parts))
 
 
 def rows(out: Path, target: str) -> list[dict[str, Any]]:
@@ -168,8 +181,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--attempts", type=int, default=8, help="answers to a task")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no task is begun after that")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--compile", action="store_true", help="measure torch.compile too: seconds a task")
+    parser.add_argument("--compile", action="store_true", help="measure torch.compile too, for thorough tasks")
     parser.add_argument("--no-generator", dest="generator", action="store_false", help="the model alone")
+    parser.add_argument(
+        "--thorough",
+        type=int,
+        default=0,
+        help="tasks, the last ones, of which all answers are judged, and the generator",
+    )
+    parser.add_argument("--cores", type=int, default=2, help="of each process, where several measure on the CPU")
     parser.add_argument("--processes", type=int, default=0, help="that judge; by the number of cores if left out")
     parser.add_argument("--sandbox", default="auto", help="as for kernel-assistant")
     parser.add_argument("--out", type=Path, default=Path("held-out"), help="folder of everything that is written")

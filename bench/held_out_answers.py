@@ -1,4 +1,4 @@
-"""What a model answers to prompts: the likeliest answer first, then sampled ones, by whatever engine runs the model."""
+"""What a model answers to prompts, the likeliest beginnings first, by whatever engine runs the model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kernel_assistant.errors import InternalError
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
 from kernel_assistant.policy.client import Request
 from kernel_assistant.policy.connect import connect
-from kernel_assistant.policy.embedded import FIRST_TEMPERATURE, LATER_TEMPERATURE
+from kernel_assistant.policy.embedded import FIRST_TEMPERATURE, LATER_TEMPERATURE, FirstAnswers
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import Record
-from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.convert_run import derived_folder
 from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.endpoint import local_engine
+from kernel_assistant.serving.llama import SLOTS
 from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant_training.episodes.lesson import fence
 from kernel_assistant_training.episodes.lines import read_lines
@@ -39,11 +39,10 @@ AT_ONCE = 16
 
 
 class Answer(Record, frozen=True, kw_only=True):
-    """`seconds` is the answer's own time; 0 where many were made at once."""
+    """`tokens` are those of the whole answer, its beginning included."""
 
     text: str
     tokens: int
-    seconds: float = 0.0
 
 
 class Answers(Record, frozen=True, kw_only=True):
@@ -98,7 +97,7 @@ class _Teacher:
 
 
 class _Embedded:
-    """llama.cpp, as `optimize` uses it: one conversation after another."""
+    """llama.cpp, as `optimize` uses it; several tasks at once, as many as it has slots."""
 
     chunk = 40
 
@@ -107,19 +106,24 @@ class _Embedded:
 
     def answer(self, tasks: Sequence[Task], count: int) -> list[Answers]:
         began = time.monotonic()
-        found = [
-            Answers(key=task.key, answers=tuple(self._one(task, number) for number in range(count))) for task in tasks
-        ]
-        self.rate = _tokens(found) / (time.monotonic() - began)
-        return found
+        with ThreadPoolExecutor(SLOTS) as pool:
+            found = list(pool.map(lambda task: self._one(task, count), tasks))
+        self.rate = sum(tokens for _, tokens in found) / (time.monotonic() - began)
+        return [answers for answers, _ in found]
 
-    def _one(self, task: Task, number: int) -> Answer:
-        sampling = Sampling(max_tokens=MOST_TOKENS, temperature=_temperature(number), seed=number)
-        return _answer(self._model.complete(task.prompt, sampling))
+    def _one(self, task: Task, count: int) -> tuple[Answers, int]:
+        """With the number of tokens that were sampled: beginnings were not."""
+        first, sampled, found = FirstAnswers(), 0, list[Answer]()
+        for number in range(count):
+            later = Sampling(max_tokens=MOST_TOKENS, temperature=LATER_TEMPERATURE, seed=number)
+            reply = first.next(self._model, Request(task.prompt), later, lambda: False)
+            sampled += reply.usage.completion_tokens
+            found.append(Answer(text=reply.content, tokens=len(reply.token_ids or ())))
+        return Answers(key=task.key, answers=tuple(found)), sampled
 
 
 class _Endpoint:
-    """An OpenAI-compatible server, several conversations at once."""
+    """An OpenAI-compatible server, several conversations at once: the likeliest answer, then sampled ones."""
 
     chunk = 32
 
@@ -144,18 +148,19 @@ class _Endpoint:
                 model=self._place.model,
                 key=self._place.key,
                 context_tokens=self._connection.context_tokens,
-                temperature=_temperature(number),
+                temperature=LATER_TEMPERATURE if number else FIRST_TEMPERATURE,
                 seed=number,
             )
         )
         try:
-            return _answer(client.complete(Request(task.prompt, max_tokens=MOST_TOKENS), lambda: False))
+            reply = client.complete(Request(task.prompt, max_tokens=MOST_TOKENS), lambda: False)
+            return Answer(text=reply.content, tokens=reply.usage.completion_tokens)
         finally:
             client.close()
 
 
 class _Torch:
-    """transformers in a process of its own, so that the GPU's memory is free again when answers are judged."""
+    """Our decoding loop (training/decode.py) in a process of its own."""
 
     chunk = 1 << 20
 
@@ -168,7 +173,6 @@ class _Torch:
             "prompts": [msgspec.to_builtins(task.prompt) for task in tasks],
             "count": count,
             "tokens": MOST_TOKENS,
-            "temperatures": [FIRST_TEMPERATURE, LATER_TEMPERATURE],
         }
         done = subprocess.run(
             [sys.executable, str(GENERATE)], input=json.dumps(asked), capture_output=True, text=True, check=False
@@ -184,14 +188,6 @@ class _Torch:
 def kept(file: Path) -> dict[str, Answers]:
     """Those made before, by key."""
     return {one.key: one for one in read_lines(file, Answers)} if file.is_file() else {}
-
-
-def _temperature(number: int) -> float:
-    return LATER_TEMPERATURE if number else FIRST_TEMPERATURE
-
-
-def _answer(reply: Message) -> Answer:
-    return Answer(text=reply.content, tokens=reply.usage.completion_tokens, seconds=reply.usage.seconds)
 
 
 def _tokens(found: Sequence[Answers]) -> int:

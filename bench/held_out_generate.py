@@ -1,6 +1,6 @@
-"""Answers of a model by transformers, many at once: JSON comes on standard input and goes to standard output.
+"""Answers of a model, many at once: JSON comes on standard input and goes to standard output.
 
-A process of its own, started by `held_out_answers.py`. Needs torch and transformers.
+A process of its own, started by `held_out_answers.py`, so that the GPU's memory is free again when answers are judged.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "training")]
 
 import torch  # noqa: E402 - after the path, like everything below
-from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList  # noqa: E402
+from tokenizers import Tokenizer  # noqa: E402
 
 from kernel_assistant.records.transcript import Message  # noqa: E402
+from kernel_assistant.serving.best_first import WIDTH, Beginning, BestFirst  # noqa: E402
+from kernel_assistant.serving.template import TURN_END  # noqa: E402
 from kernel_assistant_training.conversation import Encoder  # noqa: E402
-from kernel_assistant_training.tokenizer import load  # noqa: E402
+from kernel_assistant_training.decode import Asked, Decoder  # noqa: E402
+from kernel_assistant_training.folder import load_folder  # noqa: E402
+from kernel_assistant_training.tokenizer import id_of, load  # noqa: E402
 
-#: Sequences of one batch.
-BATCH = {"cuda": 4096, "cpu": 32}
+#: Conversations at once.
+ROWS = {"cuda": 512, "cpu": 32}
 
 
 def main() -> None:
@@ -31,64 +34,44 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder = Path(asked["folder"])
     tokenizer = load(folder)
-    encoder = Encoder(tokenizer)
+    encoder, end, most = Encoder(tokenizer), id_of(tokenizer, TURN_END), asked["tokens"]
     prompts = [encoder.prompt([Message(**message) for message in prompt]) for prompt in asked["prompts"]]
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-    model.to(device).eval()
-    torch.manual_seed(0)
-    found: list[list[list[int]]] = [[] for _ in prompts]
-    began = time.monotonic()
-    wanted = [(place, number) for place in range(len(prompts)) for number in range(asked["count"])]
-    # Prompts of one length together: a batch is as wide as its longest.
-    wanted.sort(key=lambda one: len(prompts[one[0]]))
-    for start in range(0, len(wanted), BATCH[device.type]):
-        batch = wanted[start : start + BATCH[device.type]]
-        temperatures = torch.tensor([asked["temperatures"][number > 0] for _, number in batch], device=device)
-        made = _generate(model, [prompts[place] for place, _ in batch], asked["tokens"], temperatures)
-        for (place, _), ids in zip(batch, made, strict=True):
+    rows, context = min(ROWS[device.type], len(prompts)), max(map(len, prompts)) + most
+    decoder = Decoder(load_folder(folder), end, rows=rows, context=context, device=device, width=WIDTH)
+    searches, found = [BestFirst() for _ in prompts], list[list[list[int]]]([[] for _ in prompts])
+    began, sampled = time.monotonic(), 0
+    for _ in range(asked["count"]):
+        begun = [search.next() or Beginning() for search in searches]
+        for place, ids in enumerate(_further(decoder, prompts, begun, searches, most)):
             found[place].append(ids)
-    tokens = sum(len(ids) for each in found for ids in each)
+            sampled += len(ids) - len(begun[place].ids)
     seconds = time.monotonic() - began
-    answers = [
-        [[tokenizer.decode(_said(ids, model), skip_special_tokens=False), len(ids)] for ids in each] for each in found
+    answers = [[[_text(tokenizer, ids, end), len(ids)] for ids in each] for each in found]
+    json.dump({"answers": answers, "tokens_per_second": sampled / seconds}, sys.stdout)
+
+
+def _further(
+    decoder: Decoder, prompts: Sequence[list[int]], begun: Sequence[Beginning], searches: Sequence[BestFirst], most: int
+) -> list[list[int]]:
+    """The likeliest answer to each prompt with its beginning, which the search is told."""
+    whole = [place for place, one in enumerate(begun) if one.ids[-1:] == (decoder.end,) or len(one.ids) >= most]
+    going = [place for place in range(len(prompts)) if place not in set(whole)]
+    asked = [
+        Asked([*prompts[place], *begun[place].ids], temperature=0.0, most=most - len(begun[place].ids))
+        for place in going
     ]
-    json.dump({"answers": answers, "tokens_per_second": tokens / seconds}, sys.stdout)
+    found = {place: list(begun[place].ids) for place in whole}
+    for place, reply in zip(going, decoder.decode(asked), strict=True):
+        start = begun[place]
+        found[place] = [*start.ids, *reply.ids]
+        others = [*([()] * len(start.ids)), *reply.others]
+        searches[place].add(start, found[place], [*start.logprobs, *reply.logprobs], others)
+    return [found[place] for place in range(len(prompts))]
 
 
-class Temperatures(LogitsProcessor):
-    """One for each row; 0 leaves only the likeliest token."""
-
-    def __init__(self, temperatures: torch.Tensor) -> None:
-        self._greedy = temperatures[:, None] == 0
-        self._divisors = temperatures[:, None].clamp(min=1e-3)
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        likeliest = scores == scores.max(-1, keepdim=True).values
-        return torch.where(self._greedy, torch.where(likeliest, scores, -torch.inf), scores / self._divisors)
-
-
-def _generate(model: Any, prompts: Sequence[list[int]], most: int, temperatures: torch.Tensor) -> list[list[int]]:
-    """Tokens of each answer, with the one that ends it. Prompts are filled up on the left."""
-    longest, filler, end = max(map(len, prompts)), model.config.pad_token_id, model.config.eos_token_id
-    ids = torch.tensor([[filler] * (longest - len(one)) + one for one in prompts], device=model.device)
-    shown = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in prompts], device=model.device)
-    with torch.inference_mode():
-        made = model.generate(
-            ids,
-            attention_mask=shown,
-            max_new_tokens=most,
-            do_sample=True,
-            top_k=0,
-            top_p=1.0,
-            logits_processor=LogitsProcessorList([Temperatures(temperatures)]),
-        )
-    rows = made[:, longest:].tolist()
-    return [row[: row.index(end) + 1] if end in row else row for row in rows]
-
-
-def _said(ids: list[int], model: Any) -> list[int]:
-    return ids[:-1] if ids and ids[-1] == model.config.eos_token_id else ids
+def _text(tokenizer: Tokenizer, ids: list[int], end: int) -> str:
+    said = ids[:-1] if ids[-1:] == [end] else ids
+    return str(tokenizer.decode(said, skip_special_tokens=False))
 
 
 if __name__ == "__main__":

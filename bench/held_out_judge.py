@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -15,10 +16,10 @@ from typing import Any
 
 from bench import held_out_generator
 from bench.held_out_answers import Answer
+from bench.held_out_device import known_device
 from bench.held_out_tasks import Task
 from kernel_assistant.agent.calls import code_of
 from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from
-from kernel_assistant.environment.ceilings import with_ceilings
 from kernel_assistant.environment.compile import Binary
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import Worker
@@ -28,8 +29,6 @@ from kernel_assistant.records.codec import Record
 from kernel_assistant.records.evaluation import measurably_faster
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.source.build import build_task
-from kernel_assistant.targets.base import DeviceFacts
-from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines
 from kernel_assistant_training.episodes.turns import DeviceTurn
@@ -37,7 +36,8 @@ from kernel_assistant_training.synth import module_text
 
 #: Tasks whose candidates are built before their turn.
 AHEAD = 4
-CALIBRATIONS = 3
+#: Of an answer that came after one that was right.
+NOT_JUDGED = "not_judged"
 #: A difference that the quick tier can be trusted with.
 CLEAR = 1.03
 HEADROOM = 1.1
@@ -45,14 +45,17 @@ HEADROOM = 1.1
 
 @dataclass(frozen=True)
 class Options:
-    """`out` gets rows-TARGET-PART.jsonl and the lock; `until` is a time of `time.monotonic`. `sandbox` as for the
-    command line."""
+    """`out` gets rows-TARGET-PART.jsonl and the locks, and has the device's bandwidths. `until` is a time of
+    `time.monotonic`. `cores` are those that this process measures on and `builder_cores` those that it builds on, empty
+    for all; with `cores` it waits for nobody. `sandbox` as for the command line."""
 
     target: str
     out: Path
     until: float
     part: int = 0
     builders: int = 1
+    cores: tuple[int, ...] = ()
+    builder_cores: tuple[int, ...] = ()
     compiled: bool = False
     generator: bool = True
     sandbox: str = "auto"
@@ -60,11 +63,13 @@ class Options:
 
 @dataclass(frozen=True)
 class Subject:
-    """A task with what was answered: a candidate for each answer, or why there is none."""
+    """A task with what was answered: a candidate for each answer, or why there is none. `thorough`: all are judged, not
+    only those up to the first that is right, and the generator's beside them."""
 
     task: Task
     answers: tuple[Answer, ...]
     candidates: tuple[Candidate | str, ...]
+    thorough: bool
 
     @property
     def different(self) -> list[Candidate]:
@@ -72,9 +77,15 @@ class Subject:
         found = {one.hash(): one for one in self.candidates if isinstance(one, Candidate)}
         return list(found.values())
 
+    @property
+    def surely_judged(self) -> list[Candidate]:
+        """Those that are built ahead."""
+        return self.different if self.thorough else self.different[:1]
 
-def subject(task: Task, answers: Sequence[Answer], target: str) -> Subject:
-    return Subject(task, tuple(answers), tuple(_candidate(task, answer.text, target) for answer in answers))
+
+def subject(task: Task, answers: Sequence[Answer], target: str, *, thorough: bool) -> Subject:
+    candidates = tuple(_candidate(task, answer.text, target) for answer in answers)
+    return Subject(task, tuple(answers), candidates, thorough)
 
 
 def _candidate(task: Task, text: str, target: str) -> Candidate | str:
@@ -100,25 +111,32 @@ class Judge:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        if options.cores:
+            os.sched_setaffinity(0, options.cores)
         self._cancel = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-held-out-"))
         self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log")
         self._worker.start(self._cancel)
-        self._turn = DeviceTurn(options.out / "device.lock")
-        self._device = self._with_ceilings()
+        self._turn = DeviceTurn(options.out / f"device-{options.part if options.cores else 0}.lock")
+        self._device = known_device(options.target, options.out)
         self._compiler = AheadCompiler(
-            self._device, choose(options.sandbox), self._folder, self._cancel, threads=options.builders
+            self._device,
+            choose(options.sandbox),
+            self._folder,
+            self._cancel,
+            threads=options.builders,
+            cores=options.builder_cores,
         )
 
     def run(self, subjects: Sequence[Subject], lines: Lines) -> None:
         """A row for each, until the time is over. A task that breaks is written down as such."""
         waiting = deque(subjects)
         for one in list(waiting)[:AHEAD]:
-            self._compiler.begin(one.different)
+            self._compiler.begin(one.surely_judged)
         while waiting and time.monotonic() < self._options.until:
             one = waiting.popleft()
             if len(waiting) >= AHEAD:
-                self._compiler.begin(waiting[AHEAD - 1].different)
+                self._compiler.begin(waiting[AHEAD - 1].surely_judged)
             lines.add(Row(key=one.task.key, found=self._row(one)))
             self._compiler.forget(one.different)
 
@@ -128,16 +146,6 @@ class Judge:
         self._worker.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _with_ceilings(self) -> DeviceFacts:
-        """The device with its bandwidths; without them, and so without floors, where it is too busy to tell."""
-        device = detect(self._options.target)
-        for _ in range(CALIBRATIONS):
-            with self._turn:
-                device = with_ceilings(device, self._worker, self._options.out, self._cancel)
-            if device.copy_bandwidth:
-                break
-        return device
-
     def _row(self, one: Subject) -> dict[str, Any]:
         task, began = one.task, time.perf_counter()
         row: dict[str, Any] = {
@@ -146,6 +154,7 @@ class Judge:
             "level": task.level,
             "taught": task.taught,
             "graph": canonical(task.graph).text(),
+            "thorough": one.thorough,
             "tokens": sum(answer.tokens for answer in one.answers),
             "outcome": "not_opened",
         }
@@ -161,11 +170,12 @@ class Judge:
                 device=self._device,
                 worker=self._worker,
                 sandbox_mode=self._options.sandbox,
-                cache_dir=self._folder,
+                cache_dir=self._options.out,
                 cancel=self._cancel,
                 emit=lambda event: None,
                 compiler=self._compiler,
                 measuring=self._turn,
+                quick_only=not (self._options.compiled and one.thorough),
             ) as environment:
                 row |= {"outcome": "broken", "open_s": time.perf_counter() - began}
                 traced = canonical(environment.graph).text()
@@ -180,21 +190,19 @@ class Judge:
         return {**row, "seconds": time.perf_counter() - began}
 
     def _judged(self, one: Subject, environment: Environment, opened: float) -> dict[str, Any]:
-        began = time.perf_counter()
+        began, waited = time.perf_counter(), self._turn.waited
         baseline = environment.baseline(compiled=False)
         stages = Counter({"open": opened, "baseline": time.perf_counter() - began})
-        mine = dict(
-            zip(map(Candidate.hash, one.different), environment.iterate(one.different, Tier.quick), strict=True)
-        )
         verified = _Verified(environment)
+        mine = self._quickly(one, environment, verified)
         attempts = [
-            {"outcome": "plan" if isinstance(each, str) and each != "no_code" else "no_code", "why": each}
+            {"outcome": "plan" if each != "no_code" else each, "why": each}
             if isinstance(each, str)
-            else _attempt(mine[each.hash()], baseline)
+            else _attempt(mine.get(each.hash()))
             for each in one.candidates
         ]
         first = one.candidates[0]
-        best = verified.fastest([(each, mine[each.hash()]) for each in one.different])
+        best = verified.fastest([(each, mine[each.hash()]) for each in one.different if each.hash() in mine])
         row: dict[str, Any] = {
             "outcome": "judged",
             "eager_ms": baseline.eager_ms,
@@ -204,10 +212,9 @@ class Judge:
             "first": isinstance(first, Candidate) and verified(first, mine[first.hash()]),
             "best": best is not None,
             "best_ms": _ms(mine[best.hash()]) if best else None,
-            "first_verified_s": _first_verified(one, mine, opened),
         }
         theirs: list[tuple[Candidate, Evaluation]] = []
-        if self._options.generator:
+        if self._options.generator and one.thorough:
             why, theirs = held_out_generator.play(environment, baseline, len(one.answers))
             other = verified.fastest(theirs)
             row["generator"] = {
@@ -227,8 +234,19 @@ class Judge:
                 }
         for found in (*mine.values(), *(found for _, found in theirs)):
             stages.update(found.seconds)
-        row["stages"] = {**stages, "full verify": verified.seconds}
-        return row | (self._speed(environment, best) if self._options.compiled else {})
+        row["stages"] = {**stages, "full verify": verified.seconds, "waiting": self._turn.waited - waited}
+        return row | (self._speed(environment, best) if self._options.compiled and one.thorough else {})
+
+    def _quickly(self, one: Subject, environment: Environment, verified: _Verified) -> dict[str, Evaluation]:
+        """The quick tier's word on the candidates, by hash: on all, or on those up to the first that is right."""
+        found: dict[str, Evaluation] = {}
+        for number, each in enumerate(one.different):
+            if number == 1:
+                self._compiler.begin(one.different)
+            found[each.hash()] = environment.evaluate([each], Tier.quick)[0]
+            if not one.thorough and verified(each, found[each.hash()]):
+                break
+        return found
 
     def _speed(self, environment: Environment, best: Candidate | None) -> dict[str, Any]:
         """Against torch.compile, in the full tier."""
@@ -273,29 +291,15 @@ class _Verified:
         return found.correct
 
 
-def _attempt(found: Evaluation, baseline: Baseline) -> dict[str, Any]:
+def _attempt(found: Evaluation | None) -> dict[str, Any]:
+    if found is None:
+        return {"outcome": NOT_JUDGED}
     document: dict[str, Any] = {"outcome": found.outcome.value, "seconds": sum(found.seconds.values())}
     return document | ({"ms": _ms(found)} if found.correct else {"why": found.message[:200]})
 
 
 def _ms(found: Evaluation) -> float | None:
     return found.timing.candidate_ms if found.timing else None
-
-
-def _first_verified(one: Subject, mine: dict[str, Evaluation], opened: float) -> float | None:
-    """Seconds from opening the task to its first right answer, one answer after another; None where answers were made
-    together, or none is right."""
-    spent = opened
-    for answer, candidate in zip(one.answers, one.candidates, strict=True):
-        if not answer.seconds:
-            return None
-        spent += answer.seconds
-        if isinstance(candidate, Candidate):
-            found = mine[candidate.hash()]
-            spent += sum(found.seconds.values())
-            if found.correct:
-                return spent
-    return None
 
 
 def judge_part(options: Options, subjects: Sequence[Subject]) -> None:

@@ -13,12 +13,13 @@ SPLITS = {"held_out": "held out", "held_pairs": "withheld pairs", "held_families
 
 def page(meta: dict[str, Any], rows: list[Row]) -> str:
     """Markdown. Shares are of all tasks of a line, those that could not be opened included."""
-    machine = meta.get("machine", {})
+    machine, thorough = meta.get("machine", {}), sum(row.get("thorough", False) for row in rows)
     lines = [
         f"# Held-out tasks, {meta.get('target', '')} target",
         "",
-        f"Model: {meta.get('model', '?')}. {meta.get('attempts', '?')} answers a task, the first at temperature 0, the",
-        f"others at 0.8; {meta.get('tokens_per_second', 0):.0f} tokens/s. How it is measured: docs/held_out.md.",
+        f"Model: {meta.get('model', '?')}. {meta.get('attempts', '?')} answers a task, the likeliest beginnings first;",
+        f"{meta.get('tokens_per_second', 0):.0f} tokens/s. Of {thorough} tasks all are judged, the generator's beside,",
+        "of the others those up to the first that is right. How it is measured: [held-out tasks](../held_out.md).",
         "",
         "| | |",
         "|---|---|",
@@ -81,11 +82,6 @@ def _notes(rows: list[Row]) -> list[str]:
             f"- measurably faster than torch.compile: {faster} of {len(room)} with at least 10% headroom "
             f"({faster / len(room):.0%})"
         )
-    found = [row["first_verified_s"] for row in rows if row.get("first_verified_s")]
-    if found:
-        lines.append(
-            f"- from opening a task to its first right answer: median {median(found):.1f} s, {len(found)} tasks"
-        )
     answers = [attempt for row in rows for attempt in row.get("attempts", ())]
     if answers:
         judged = sum(row["tokens"] for row in rows if "attempts" in row)
@@ -110,8 +106,9 @@ def _outcomes(rows: list[Row]) -> list[str]:
     """Of the first answers and of all, by how far they came, with the commonest reasons."""
     judged = [row["attempts"] for row in rows if "attempts" in row]
     first = Counter(attempts[0]["outcome"] for attempts in judged)
-    every = Counter(attempt["outcome"] for attempts in judged for attempt in attempts)
-    lines = ["| outcome | first answers | all answers |", "|---|---|---|"]
+    outcomes = (attempt["outcome"] for attempts in judged for attempt in attempts)
+    every = Counter(outcome for outcome in outcomes if outcome != "not_judged")
+    lines = ["| outcome | first answers | all that were judged |", "|---|---|---|"]
     lines += [f"| {name.replace('_', ' ')} | {first[name]} | {count} |" for name, count in every.most_common()]
     why = Counter(_short(attempt["why"]) for attempts in judged for attempt in attempts[:1] if "why" in attempt)
     if why:

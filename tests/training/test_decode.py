@@ -37,7 +37,7 @@ def prompts(count):
 
 def test_the_likeliest_tokens_and_their_probabilities_are_those_of_transformers(folder):
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    decoder = Decoder(load_folder(folder), END, rows=4, context=300, device=CPU)
+    decoder = Decoder(load_folder(folder), END, rows=4, context=300, device=CPU, width=3)
     asked = [Asked(prompt, temperature=0.0, most=5 + 4 * number) for number, prompt in enumerate(prompts(11))]
     found = decoder.decode(asked)
     for one, reply in zip(asked, found, strict=True):
@@ -57,6 +57,11 @@ def test_the_likeliest_tokens_and_their_probabilities_are_those_of_transformers(
         assert reply.ended == (reply.ids[-1] == END)
         expected = [float(step[0].log_softmax(-1)[number]) for step, number in zip(made.logits, reply.ids, strict=True)]
         assert reply.logprobs == pytest.approx(expected, abs=1e-3)
+        likeliest = [step[0].log_softmax(-1).topk(3) for step in made.logits]
+        assert [[token for token, _ in others] for others in reply.others] == [
+            one.indices.tolist() for one in likeliest
+        ]
+        assert [said for _, said in reply.others[-1]] == pytest.approx(likeliest[-1].values.tolist(), abs=1e-3)
     assert {reply.ended for reply in found} == {True, False}
 
 

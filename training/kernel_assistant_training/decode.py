@@ -43,11 +43,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reply:
-    """`logprobs` are of the model's own distribution, before temperature. `ended`: the last token is the end token."""
+    """`logprobs` are of the model's own distribution, before temperature. `ended`: the last token is the end token.
+    `others`: the likeliest tokens of each place with their log-probabilities, as many as the decoder's `width`."""
 
     ids: list[int]
     logprobs: list[float]
     ended: bool
+    others: list[list[tuple[int, float]]]
 
 
 #: Weights of a layer as `_Layer` has them, one product for those that read the same.
@@ -74,7 +76,9 @@ class _Layer:
 class Decoder:
     """`rows` conversations of at most `context` tokens at once. For one thread."""
 
-    def __init__(self, model: Llama, end: int, *, rows: int, context: int, device: torch.device) -> None:
+    def __init__(
+        self, model: Llama, end: int, *, rows: int, context: int, device: torch.device, width: int = 0
+    ) -> None:
         self.shape, self.end, self.device = model.shape, end, device
         self.dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         self.context = -(-context // BLOCK) * BLOCK
@@ -94,6 +98,9 @@ class Decoder:
         self._temperature = torch.zeros(rows, device=device)
         self._tokens = torch.zeros(rows, self.context, dtype=torch.long, device=device)
         self._logprobs, self._chance = (torch.zeros(rows, self.context, device=device) for _ in range(2))
+        self._width = width
+        self._other = torch.zeros(rows, self.context, width, dtype=torch.long, device=device)
+        self._other_logprobs = torch.zeros(rows, self.context, width, device=device)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._weights: list[Tensor] = []
@@ -173,7 +180,8 @@ class Decoder:
         rows = torch.tensor(used, device=self.device)
         for state in (
             *(self._last, self._place, self._count, self._limit, self._live, self._temperature),
-            *(self._tokens, self._logprobs, self._chance, *self._keys, *self._values),
+            *(self._tokens, self._logprobs, self._other, self._other_logprobs, self._chance),
+            *(*self._keys, *self._values),
         ):
             state[: len(used)] = state[rows]
         self._live[len(used) : size] = False
@@ -210,11 +218,13 @@ class Decoder:
             return
         rows = torch.tensor(done, device=self.device)
         counts = self._count[rows].tolist()
-        tokens, logprobs = (found[rows, : max(counts)].tolist() for found in (self._tokens, self._logprobs))
-        for row, count, ids, said in zip(done, counts, tokens, logprobs, strict=True):
+        written = (self._tokens, self._logprobs, self._other, self._other_logprobs)
+        found = zip(done, counts, *(each[rows, : max(counts)].tolist() for each in written), strict=True)
+        for row, count, ids, logprobs, other, said in found:
             number = seats[row]
             assert number is not None
-            replies[number] = Reply(ids[:count], said[:count], ids[count - 1] == self.end)
+            others = [list(zip(*both, strict=True)) for both in zip(other[:count], said[:count], strict=True)]
+            replies[number] = Reply(ids[:count], logprobs[:count], ids[count - 1] == self.end, others)
             seats[row] = None
 
     def _step(self, rows: int, length: int) -> None:
@@ -238,6 +248,8 @@ class Decoder:
         chosen = self._chosen(logprobs, self._temperature[:rows], self._chance[each, count])
         said = logprobs.gather(-1, chosen[:, None])[:, 0]
         self._tokens[each, count], self._logprobs[each, count] = chosen, said
+        if self._width:
+            self._other_logprobs[each, count], self._other[each, count] = logprobs.topk(self._width)
         self._last[:rows] = torch.where(live, chosen, self._last[:rows])
         place += live
         count += live
