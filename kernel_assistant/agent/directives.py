@@ -3,6 +3,7 @@
     // launch: rms(x=x0, w=p0, out=out0, rows=B) grid=B block=BLOCK shared=4*BLOCK
     // library: cublaslt.matmul(a=x0, b=p0, out=tmp, m=B, n=256, k=512, ...) transpose_b=true
     // scratch: sums f32[B, 4]; tmp f32[B, 256]
+    // call: n0(x0, p0, n0=tmp)                   a node of the graph that stays PyTorch's (residual_line.py)
     // packed: w2 f32[512, 256]
     // prepare: pack(w=p0, out=w2) grid=512 block=256
     // set: BLOCK=256 VEC=4
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kernel_assistant.agent.binding import bound, unbound
+from kernel_assistant.agent.residual_line import residual_launch
 from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph, Plan
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.worker.runner.plan import PlanError, evaluate
@@ -27,7 +29,7 @@ UNITS = {"cpu": (".cpp",), "cuda": (".cu",)}
 HEADERS = {"cpu": (".h",), "cuda": (".cuh", ".h")}
 #: The constants in front are those that `candidate_from` wrote: its sources are a workspace again.
 _DIRECTIVE = re.compile(
-    r"^\s*(?:constexpr int [^;]*;\s*)?//\s*(launch|prepare|library|scratch|packed|set)\s*:\s*(.*?)\s*$"
+    r"^\s*(?:constexpr int [^;]*;\s*)?//\s*(launch|prepare|library|call|scratch|packed|set)\s*:\s*(.*?)\s*$"
 )
 _CALL = re.compile(r"^([\w.]+)\s*\(")
 _BUFFER = re.compile(r"^(\w+)\s+(\w+)\s*\[(.*)\]$")
@@ -107,7 +109,7 @@ def _read(files: dict[str, str], units: list[str], graph: OpGraph, target: str, 
     ]
     read = _Read(sizes=sizes)
     # Constants and buffers first: a launch may stand above them.
-    for wanted in (("set",), ("scratch", "packed"), ("launch", "prepare", "library")):
+    for wanted in (("set",), ("scratch", "packed"), ("launch", "prepare", "library", "call")):
         for name, number, kind, text in lines:
             if kind in wanted:
                 try:
@@ -129,6 +131,8 @@ def _add(read: _Read, kind: str, text: str, graph: OpGraph, target: str) -> None
         read.constants |= read_constants(text)
     elif kind in ("scratch", "packed"):
         getattr(read, kind).extend(_buffer(one.strip(), read, graph) for one in text.split(";") if one.strip())
+    elif kind == "call":
+        read.launches.append(_residual(text, read, graph))
     else:
         launch = _launch(text, kind == "library", read, graph, target)
         (read.prepare if kind == "prepare" else read.launches).append(launch)
@@ -162,6 +166,16 @@ def _launch(text: str, library: bool, read: _Read, graph: OpGraph, target: str) 
         block=_three(settings.get("block", "1"), read, graph),
         shared=_expression(settings.get("shared", "0"), read, graph),
     )
+
+
+def _residual(text: str, read: _Read, graph: OpGraph) -> Launch:
+    node, arguments, _ = _call(text)
+    parts = [one.partition("=") for one in _split(arguments)]
+    pairs = [(value.strip(), (buffer or value).strip()) for value, _, buffer in parts]
+    odd = [buffer for _, buffer in pairs if buffer not in _buffers(read, graph)]
+    if odd:
+        raise ValueError(f"{odd[0]!r} is no buffer; buffers: {', '.join(_buffers(read, graph))}")
+    return residual_launch(node, pairs, graph)
 
 
 def _call(text: str) -> tuple[str, str, str]:
@@ -238,6 +252,7 @@ def _plan(read: _Read, graph: OpGraph, target: str) -> Plan:
         prepare=tuple(read.prepare),
         scratch=tuple(read.scratch),
         packed=tuple(read.packed),
+        residual=tuple(launch.call.call.name for launch in read.launches if launch.call),
         schedule=" ".join(f"{name}={value}" for name, value in read.constants.items()),
     )
 

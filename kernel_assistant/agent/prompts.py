@@ -41,9 +41,11 @@ a source say what is launched; inputs, outputs, types and sizes are the graph's:
 
 Launches run in order, one after another. A launch's fields are buffers (pointers) or integer expressions over the
 graph's dimensions with + - * // % cdiv min max (int64_t). `// packed: w2 f32[512, 256]` with `// prepare: SYMBOL(...)`
-computes something from parameters once. Sizes that are dimensions of the graph differ between inputs; literal ones
-never do. Outputs must be written in full. There is no host code, no allocation, no header but the language's own and
-those given to you. Accumulate in float32 or wider and round once. The judge names what is wrong, and where.
+computes something from parameters once. `// call: n3(x0, p0, n3=tmp)` leaves node n3 of the graph to PyTorch, with the
+buffers of what it reads and gives; a kernel of yours has to remain. Sizes that are dimensions of the graph differ
+between inputs; literal ones never do. Outputs must be written in full. There is no host code, no allocation, no header
+but the language's own and those given to you. Accumulate in float32 or wider and round once. The judge names what is
+wrong, and where.
 """
 
 COMPACT = (

@@ -26,7 +26,7 @@ def report(evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best
     """Full profile: the outcome, where to look, and what it means. `best_ms` is the episode's best before this one."""
     resources = [_resources(kernel, view, candidate) for kernel in evaluation.resources]
     if evaluation.correct:
-        return "\n".join([*_success(evaluation, view.baseline, best_ms), *resources])
+        return "\n".join([*_success(evaluation, view.baseline, best_ms), *_launches(evaluation), *resources])
     head = f"{evaluation.outcome.value.replace('_', ' ')} ({evaluation.stage.value})"
     lines = [head if evaluation.diagnostics else f"{head}: {evaluation.message}"]
     if evaluation.mismatch is not None:
@@ -86,6 +86,16 @@ def _success(evaluation: Evaluation, baseline: Baseline, best_ms: float) -> list
         lines.append(f"slower than the best so far, {best_ms:.4g} ms")
     lines.append(f"error {accuracy.error:.2g} against float64, {accuracy.error_ratio:.2g} times PyTorch's own")
     return [*lines, *([f"warning: {timing.warning}"] if timing.warning else [])]
+
+
+def _launches(evaluation: Evaluation) -> list[str]:
+    """Where the time of a call goes."""
+    total = sum(launch.ms for launch in evaluation.launches)
+    if not total:
+        return []
+    parts = [f"{launch.name} {launch.ms:.3g} ms ({launch.ms / total:.0%})" for launch in evaluation.launches]
+    share = f"; {evaluation.share_in_our_kernels:.0%} of the time in your kernels" if evaluation.residual else ""
+    return [f"time by launch: {', '.join(parts)}{share}"]
 
 
 def _mismatch(found: Mismatch) -> str:

@@ -33,6 +33,7 @@ from kernel_assistant.records import (
     Diagnostic,
     Evaluation,
     KernelTask,
+    LaunchTime,
     Mismatch,
     OpGraph,
     Outcome,
@@ -356,6 +357,7 @@ def _evaluation(
         resources=built.resources,
         precision=precision,
         share_in_our_kernels=answer.get("share_in_our_kernels", 1.0),
+        launches=tuple(from_builtins(one, LaunchTime) for one in answer.get("launches", ())),
         residual=tuple(launch.call.text() for launch in candidate.plan.launches if launch.call),
         seconds=spent,
     )

@@ -136,11 +136,18 @@ def measurably_slower(speedup: float | None, interval: tuple[float, float] | Non
     return speedup is not None and interval is not None and interval[1] < 1.0 and speedup <= 1 / LEAST_EFFECT
 
 
+class LaunchTime(Record, frozen=True, kw_only=True):
+    """What one launch of a plan adds to a call; `name` is its symbol. Not the speed that it would have alone."""
+
+    name: str
+    ms: float
+
+
 class Evaluation(Record, frozen=True, kw_only=True):
     """One pass through the gate. `seconds` is wall time by stage; `message` is one line for people and models.
 
     `residual` names the calls that stay PyTorch's: with any the result is partial, and `share_in_our_kernels` says how
-    much of the time is ours.
+    much of the time is ours. `launches` says what each launch of a plan with several takes, in their order.
     """
 
     candidate: str
@@ -156,6 +163,7 @@ class Evaluation(Record, frozen=True, kw_only=True):
     precision: str = ""
     share_in_our_kernels: float = 1.0
     residual: tuple[str, ...] = ()
+    launches: tuple[LaunchTime, ...] = ()
     seconds: dict[str, float] = {}
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .by_launch import times_by_launch
 from .load import OtherLoad
 from .memory import available_bytes
 from .numerics import compare
@@ -156,7 +157,14 @@ class Profiler:
             "prepare_ms": prepare_seconds * 1e3,
         }
         share = share_of_kernels(runner, plan, self.sets.count, timeout)
-        return {"outcome": "correct", "message": summary(timing), "timing": timing, "share_in_our_kernels": share}
+        parts = times_by_launch(runner, plan, self.sets.count, seconds, timeout)
+        return {
+            "outcome": "correct",
+            "message": summary(timing),
+            "timing": timing,
+            "share_in_our_kernels": share,
+            "launches": parts,
+        }
 
     def close(self) -> None:
         self.sets.close()

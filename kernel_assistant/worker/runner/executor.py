@@ -178,15 +178,16 @@ class BoundPlan:
             frame.launch(self._fail)
         self._frames.append(frame)
 
-    def freeze(self, pointers: Sequence[int], which: str = EVERY) -> Callable[[int], None]:
+    def freeze(self, pointers: Sequence[int], which: str = EVERY, first: int | None = None) -> Callable[[int], None]:
         """A call with its pointers fixed, on the stream it is given: nothing but the launches is left to do.
 
-        `which` leaves out all but one kind of launches; what these read of residual calls one call of all has left.
+        `which` leaves out all but one kind of launches, `first` those behind so many; what these read of residual calls
+        one call of all has left.
         """
         if self._calls:
-            return self._freeze_around_calls(pointers, which)
-        chosen = [kind for kind in self._kinds if kind != RESIDUAL]
-        steps = [step for step, kind in zip(self._launches, chosen, strict=True) if which in (EVERY, kind)]
+            return self._freeze_around_calls(pointers, which, first)
+        steps = [step for step, kind in zip(self._launches, self._kinds, strict=True) if which in (EVERY, kind)]
+        steps = steps[:first]
         frame = Frame(steps, 0, self._grapher)
         frame.fill(pointers)
 
@@ -197,11 +198,11 @@ class BoundPlan:
 
         return run
 
-    def _freeze_around_calls(self, pointers: Sequence[int], which: str) -> Callable[[int], None]:
+    def _freeze_around_calls(self, pointers: Sequence[int], which: str, first: int | None) -> Callable[[int], None]:
         frame, (places, tensors) = Frame(self._launches, 0), self._placed(pointers, None)
-        if which != EVERY:
+        if which != EVERY or first is not None:
             self._step_through(frame, places, tensors, EVERY)
-            return lambda stream: self._step_through(frame, places, tensors, which)
+            return lambda stream: self._step_through(frame, places, tensors, which, first)
 
         def run(stream: int) -> None:
             if frame.stream != stream:
@@ -223,11 +224,13 @@ class BoundPlan:
                 tensors[index] = tensor_at(pointers[index], spec, sizes, self.device)
         return list(pointers), tensors
 
-    def _step_through(self, frame: Frame, pointers: list[int], tensors: list[Any], which: str) -> None:
+    def _step_through(
+        self, frame: Frame, pointers: list[int], tensors: list[Any], which: str, first: int | None = None
+    ) -> None:
         """Launches and calls in order: a pointer is known when the call before has given it."""
         launches = iter(range(len(self._launches)))
         calls = iter(self._calls)
-        for kind in self._kinds:
+        for kind in self._kinds[:first]:
             if kind == RESIDUAL:
                 call = next(calls)
                 if which in (EVERY, RESIDUAL):

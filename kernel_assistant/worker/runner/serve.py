@@ -117,8 +117,9 @@ class Runner:
         return {"seconds": elapsed * 1e-9, "device_ms": self.events.elapsed_ms() if self.events else None}
 
     def only(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """What one kind of launches reads was left by the calls before."""
-        self.calls = [plan.freeze(pointers, message["which"]) for plan, pointers in self.bound[: message["count"]]]
+        """One kind of launches, or the first few; what they read was left by the calls before."""
+        which, first = message["which"], message.get("first")
+        self.calls = [plan.freeze(pointers, which, first) for plan, pointers in self.bound[: message["count"]]]
         self._wait()
         return {}
 

@@ -1,0 +1,58 @@
+"""A line of a model's plan that leaves one operator to PyTorch (docs/residual.md). Pure.
+
+    // call: n0(x0, p0, n0=conv)
+
+The node of the graph, then values of the graph and the buffers that hold them (a bare name is both): what it reads, and
+its results. Views between what is read and the operator come along.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernel_assistant.records import Launch, Node, OpGraph
+from kernel_assistant.records.graph import references
+from kernel_assistant.records.residual import ResidualCall, is_passive
+
+
+def residual_launch(name: str, pairs: list[tuple[str, str]], graph: OpGraph) -> Launch:
+    """The launch of node `name`; `pairs` are values and their buffers. Raises ValueError."""
+    known = {node.name: node for node in graph.nodes}
+    if name not in known:
+        raise ValueError(f"{name!r} is no node of the graph; want // call: NODE(VALUE=BUFFER, …)")
+    if is_passive(known[name]):
+        raise ValueError(f"{name} ({known[name].op}) arranges values: kernels read them as they are")
+    values = {value.name: value.spec for value in graph.inputs} | {node.name: node.spec for node in graph.nodes}
+    odd = [value for value, _ in pairs if value not in values]
+    if odd:
+        raise ValueError(f"{odd[0]!r} is no value of the graph")
+    reads = {value for value, _ in pairs} - {name}
+    results = [known[value] for value, _ in pairs if value in known and _is_result(known[value], name)]
+    reads -= {node.name for node in results}
+    wanted = {name, *(node.name for node in results)} | _between(known[name], reads, known)
+    given = {value.name for value in graph.inputs}
+    specs = {}
+    for value, buffer in pairs:
+        # Scratch is contiguous, however PyTorch lays the value out.
+        lies = value in given or buffer.startswith("out")
+        specs[value] = values[value] if lies else msgspec.structs.replace(values[value], strides=None)
+    call = ResidualCall(nodes=tuple(node for node in graph.nodes if node.name in wanted), specs=specs)
+    return Launch(symbol=f"{name}_{known[name].op.partition('.')[0]}", args=tuple(pairs), call=call)
+
+
+def _is_result(node: Node, name: str) -> bool:
+    return node.op == "getitem" and node.args[:1] == (f"%{name}",)
+
+
+def _between(node: Node, reads: set[str], known: dict[str, Node]) -> set[str]:
+    """Views that lead from what is read to the operands of `node`."""
+    found: set[str] = set()
+    for name in references(node):
+        if name in reads:
+            continue
+        if name not in known:
+            raise ValueError(f"{node.name} reads {name}: name it among the values")
+        if not is_passive(known[name]):
+            raise ValueError(f"{node.name} reads {name}, which is computed: name it, with the buffer that holds it")
+        found |= {name} | _between(known[name], reads, known)
+    return found
