@@ -37,10 +37,18 @@ def verify_command(candidate: Path, reference: str | None, as_json: bool, **flag
 @click.command("profile")
 @_candidate
 @_reference
+@click.option("--lines", is_flag=True, help="CANDIDATE is a module, FILE[:CLASS]: time each line of its forward.")
 @check_options
 @json_option
-def profile_command(candidate: Path, reference: str | None, as_json: bool, **flags: object) -> int:
-    """Time CANDIDATE against eager and torch.compile by the full protocol. Exit code 1 unless it is correct."""
+def profile_command(candidate: Path, reference: str | None, lines: bool, as_json: bool, **flags: object) -> int:
+    """Time CANDIDATE against eager and torch.compile by the full protocol. Exit code 1 unless it is correct.
+
+    With --lines it is a module of yours, and each line of its forward is timed as eager PyTorch runs it.
+    """
+    if lines:
+        from kernel_assistant.cli.lines import profile_lines
+
+        return profile_lines(str(candidate), as_json, flags)
     return _check(JobKind.profile, candidate, reference, as_json, flags)
 
 

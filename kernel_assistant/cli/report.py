@@ -49,6 +49,8 @@ def verdict(result: OptimizeResult, timing: Timing | None) -> str:
             return "no correct candidate was found"
         case JobOutcome.cancelled:
             return "cancelled" + ("; the best so far is kept" if "plan.json" in result.artifacts else "")
+        case JobOutcome.profiled:
+            return "its lines were timed"
         case JobOutcome.failed:
             return f"failed: {result.stop_reason.replace('_', ' ')}"
 

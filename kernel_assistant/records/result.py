@@ -17,6 +17,7 @@ class JobOutcome(str, Enum):
     no_candidate = "no_candidate"
     cancelled = "cancelled"
     failed = "failed"
+    profiled = "profiled"  # lines were timed, nothing was searched for
 
 
 class Best(Record, frozen=True, kw_only=True):

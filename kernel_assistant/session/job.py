@@ -34,6 +34,7 @@ from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.free_wins import FreeWinStep, reserved_seconds
 from kernel_assistant.session.freeform_job import check_freeform, checked
 from kernel_assistant.session.jobs import JobServices
+from kernel_assistant.session.lines_job import profile_lines
 from kernel_assistant.session.outcome import best_candidate, best_of, outcome_of
 from kernel_assistant.session.players import Players
 from kernel_assistant.store import JobKind, JobOptions
@@ -77,6 +78,8 @@ def run_job(
     started = time.monotonic()
     device = device_of(services.device)
     emit(Progress(phase="open", message=f"starting {options.python}"))
+    if options.kind is JobKind.lines:
+        return profile_lines(task, options, device, emit=emit, cancel=cancel, services=services)
     if options.freeform is not None:
         return check_freeform(task, options, device, emit=emit, cancel=cancel, services=services)
     if options.applied is not None:

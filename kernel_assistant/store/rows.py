@@ -10,12 +10,13 @@ from kernel_assistant.records.codec import Record, content_hash
 
 class JobKind(str, Enum):
     """`verify` and `profile` send one given candidate through the gate; `optimize` runs an episode; `check` looks at
-    one that is applied."""
+    one that is applied; `lines` times the lines of the module as it is."""
 
     optimize = "optimize"
     verify = "verify"
     profile = "profile"
     check = "check"
+    lines = "lines"
 
 
 class JobState(str, Enum):

@@ -143,6 +143,16 @@ class Worker:
 
         return calibrate(params["target"], params["device"], params["cache_bytes"])
 
+    def profile_lines(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Time by line of the class's own methods. Closes what was open."""
+        from .line_profile import profile_lines
+        from .roofline import Ceilings
+
+        self.close_task({}, ())
+        task = params["task"]
+        device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"
+        return profile_lines(task, device, params["seconds"], Ceilings(**params["ceilings"]))
+
     def close_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Give runners and memory back; the process stays warm."""
         if self._free is not None:
@@ -186,6 +196,7 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
             "free_wins",
             "free_win",
             "calibrate",
+            "profile_lines",
             "close_task",
         )
     }

@@ -1,0 +1,70 @@
+"""LineProfile: where the time of one call of a module goes, line by line of its class."""
+
+from __future__ import annotations
+
+from kernel_assistant.records.codec import Record
+
+SCHEMA = "kernel-assistant/lines/1"
+
+
+class LineKernel(Record, frozen=True, kw_only=True):
+    """What ran for a line: a kernel of the GPU, or on the CPU an operator of PyTorch. `calls` and `ms` per forward."""
+
+    name: str
+    calls: float
+    ms: float
+
+
+class LineTime(Record, frozen=True, kw_only=True):
+    """One statement, in the lines `line` to `end_line` of the file (1-based); of a block only its head.
+
+    `ms` is the median over runs of all its executions in one forward, with what it calls; `share` is of all lines of
+    forward. On CUDA `ms` is the device's time line and `host_ms` Python's own time; elsewhere they are the same.
+    `read_bytes` and `written_bytes` are what the line would have to move as one kernel: what was there before and is
+    read, and what is there afterwards and was written. `roofline` is the time that this takes at the measured bandwidth
+    over `ms`, None where the bandwidth is unknown or all of it fits into the cache. `flops` counts products alone.
+    """
+
+    line: int
+    end_line: int
+    function: str
+    calls: float
+    ms: float
+    host_ms: float
+    share: float
+    read_bytes: int = 0
+    written_bytes: int = 0
+    flops: int = 0
+    roofline: float | None = None
+    kernels: tuple[LineKernel, ...] = ()
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether the device did less than half the time: kernels ran for less than half of `ms`."""
+        return bool(self.kernels) and sum(kernel.ms for kernel in self.kernels) < 0.5 * self.ms
+
+
+class LineProfile(Record, frozen=True, kw_only=True):
+    """One profile. `source` is the text of the class that was run and `first_line` where it began, so that lines can be
+    found again after edits; `ms` a forward as it always runs, without the clock between its lines."""
+
+    path: str
+    class_name: str
+    source: str
+    first_line: int
+    target: str
+    device: str
+    torch: str
+    workload: str
+    ms: float
+    runs: int
+    lines: tuple[LineTime, ...]
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        if not self.lines:
+            raise ValueError("a profile has at least one line")
+
+    @property
+    def last_line(self) -> int:
+        return self.first_line + self.source.count("\n") - self.source.endswith("\n")

@@ -1,0 +1,131 @@
+"""Time by line of a module's forward, as eager PyTorch runs it on the declared inputs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import torch
+
+from . import open_steps as steps
+from . import task_checks as checks
+from .inputs import declared_inputs
+from .line_trace import Line, LineTrace, Watcher, codes_of
+from .line_watchers import MOST_KERNELS, Clock, Marks, Traffic, kernels_of
+from .loading import build, load_module
+from .roofline import Ceilings, floor_seconds
+from .statistics import median
+from .worker_errors import TaskError
+
+#: Runs of each kind, fewer where `seconds` are over first.
+MOST_RUNS = 50
+LEAST_RUNS = 3
+WARM_UP = 3
+
+
+def profile_lines(task: dict[str, Any], device: str, seconds: float, ceilings: Ceilings) -> dict[str, Any]:
+    """Rows by line, and the time of a whole forward. `seconds` are for repeating; opening comes on top.
+
+    Raises TaskError for whatever is wrong with the file, the class or its inputs. The module need not be one that can
+    be exported or judged.
+    """
+    steps.check_machine(device)
+    module = load_module(task)
+    model = build(module, task, device)
+    args, kwargs = declared_inputs(module, task, model.forward, 0, task["seed"], device)
+    checks.check_signature(model, args, kwargs)
+    codes = codes_of(type(model), task["path"], task["content"])
+    run = _Runs(lambda: steps.run_module(model, args, kwargs, task["path"]), codes, device)
+    for _ in range(WARM_UP):
+        run.plain()
+    whole = run.repeat(run.plain, seconds / 3)
+    clocks = [Clock(run.cuda) for _ in range(MOST_RUNS)]
+    counted = len(run.repeat(lambda: run.watched(clocks.pop()), seconds / 2))
+    rows = _rows(run, counted, ceilings)
+    if not rows:
+        raise TaskError(
+            "forward_failed",
+            f"no line of {task['class_name']}.forward ran in Python: it is inherited from another file, or compiled",
+            "profile the class that defines forward, without torch.compile",
+        )
+    return {
+        "ms": median(whole) * 1e3,
+        "runs": counted,
+        "lines": rows,
+        "torch": torch.__version__,
+        "workload": task["workloads"][0]["name"],
+    }
+
+
+class _Runs:
+    """Calls of the module, alone and watched; `seen` has the clocks of the watched ones."""
+
+    def __init__(self, call: Callable[[], object], codes: dict[CodeType, dict[int, Line]], device: str) -> None:
+        self._call, self._codes = call, codes
+        self.cuda = device.startswith("cuda")
+        self.seen: list[Clock] = []
+
+    def plain(self) -> None:
+        """One call to its end: `run_module` waits for the device."""
+        self._call()
+
+    def watched(self, clock: Clock) -> None:
+        self.under(clock)
+        self.seen.append(clock)
+
+    def under(self, watcher: Watcher) -> None:
+        with LineTrace(self._codes, watcher):
+            self._call()
+
+    def repeat(self, once: Callable[[], None], seconds: float) -> list[float]:
+        """Wall seconds of each of at most `MOST_RUNS` calls, begun within `seconds` but for the first few."""
+        times: list[float] = []
+        deadline = time.perf_counter() + seconds
+        while len(times) < MOST_RUNS and (len(times) < LEAST_RUNS or time.perf_counter() < deadline):
+            began = time.perf_counter()
+            once()
+            times.append(time.perf_counter() - began)
+        return times
+
+
+def _rows(run: _Runs, runs: int, ceilings: Ceilings) -> list[dict[str, Any]]:
+    """One for each statement that ran, in order of its line."""
+    device = [clock.device() for clock in run.seen]
+    lines = sorted({line for times in device for line in times}, key=lambda line: line[1:])
+    if not lines:
+        return []
+    traffic = Traffic()
+    with traffic:
+        run.under(traffic)
+    kernels = kernels_of(lambda: run.under(Marks()), run.cuda)
+    total = sum(median([times.get(line, 0.0) for times in device]) for line in lines if line[0] == "forward")
+    rows = []
+    for line in lines:
+        seconds = median([times.get(line, 0.0) for times in device])
+        read, written = traffic.read[line], traffic.written[line]
+        large = read + written > ceilings.cache_bytes
+        floor = floor_seconds(read, written, ceilings) if large else 0.0
+        rows.append(
+            {
+                "function": line[0],
+                "line": line[1],
+                "end_line": line[2],
+                "calls": sum(clock.calls[line] for clock in run.seen) / runs,
+                "ms": seconds * 1e3,
+                "host_ms": median([clock.host[line] for clock in run.seen]) * 1e3,
+                "share": seconds / total if total else 0.0,
+                "read_bytes": read,
+                "written_bytes": written,
+                "flops": traffic.flops[line],
+                "roofline": floor / seconds if floor and seconds else None,
+                "kernels": _longest(kernels.get(line, {})),
+            }
+        )
+    return rows
+
+
+def _longest(kernels: dict[str, list[float]]) -> list[dict[str, Any]]:
+    ordered = sorted(kernels.items(), key=lambda item: -item[1][1])[:MOST_KERNELS]
+    return [{"name": name, "calls": calls, "ms": seconds * 1e3} for name, (calls, seconds) in ordered]
