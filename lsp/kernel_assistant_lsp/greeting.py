@@ -1,6 +1,6 @@
 """The answer to `initialize`, given before the protocol's types are loaded. Standard library only.
 
-Loading them takes longer than everything else at the start; an editor that has its answer opens its documents meanwhile.
+Loading them takes longer than everything else at the start; an editor that has its answer opens its documents.
 """
 
 from __future__ import annotations

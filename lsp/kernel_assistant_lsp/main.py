@@ -24,7 +24,6 @@ def serve(port: int | None) -> None:
     else:
         _serve_stdio(server, greeted)
     # Threads may be waiting for a host or a store; there is nothing of theirs to save.
-    sys.stdout.flush()
     os._exit(0)
 
 

@@ -1,0 +1,213 @@
+"""An editor without a screen: pytest-lsp's client, buffers that take edits as editors do, and a file system."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from importlib import resources
+from pathlib import Path
+
+import pytest_lsp.clients
+from lsprotocol import types
+from lsprotocol.converters import get_converter
+from pytest_lsp import make_test_lsp_client
+
+SERVER = [sys.executable, "-m", "kernel_assistant", "lsp", "--stdio"]
+
+
+def capabilities(name):
+    """What a real editor announced, as pytest-lsp keeps it."""
+    text = resources.files(pytest_lsp.clients).joinpath(f"{name}.json").read_text()
+    return get_converter().structure(json.loads(text)["capabilities"], types.ClientCapabilities)
+
+
+class Editor:
+    """One editor with one server. `events` holds every `kernelAssistant/job`, `progress` every `$/progress` by token."""
+
+    def __init__(self):
+        self.client = make_test_lsp_client()
+        self.buffers = {}
+        self.events = []
+        self.statuses = []
+        self.refreshes = 0
+        self.refuse_edits = ""
+        self._listen()
+
+    async def start(self, folders, *, of="visual_studio_code_v1.65.2", options=None, change=None):
+        found = capabilities(of)
+        if change is not None:
+            change(found)
+        await self.client.start_io(*SERVER)
+        workspace = [types.WorkspaceFolder(uri=folder.as_uri(), name=folder.name) for folder in folders]
+        params = types.InitializeParams(
+            capabilities=found,
+            workspace_folders=workspace,
+            root_uri=folders[0].as_uri(),
+            initialization_options={"progress": "client"} if options is None else options,
+        )
+        self.initialized = await self.client.initialize_session(params)
+        return self
+
+    async def close(self):
+        if self.client._server.returncode is None:
+            await self.client.shutdown_session()
+        await self.client.stop()
+
+    async def kill(self):
+        self.client._server.kill()
+        await self.client._server.wait()
+        await self.client.stop()
+
+    # buffers
+
+    def open(self, path, text=None):
+        text = path.read_bytes().decode() if text is None else text
+        self.buffers[path.as_uri()] = [text, 1]
+        item = types.TextDocumentItem(uri=path.as_uri(), language_id="python", version=1, text=text)
+        self.client.text_document_did_open(types.DidOpenTextDocumentParams(text_document=item))
+
+    def text(self, path):
+        return self.buffers[path.as_uri()][0]
+
+    def type(self, path, before, after):
+        """Replace the first `before` in the buffer, as one incremental change."""
+        text, version = self.buffers[path.as_uri()]
+        start = text.index(before)
+        where = types.Range(start=position(text, start), end=position(text, start + len(before)))
+        self.buffers[path.as_uri()] = [text.replace(before, after, 1), version + 1]
+        document = types.VersionedTextDocumentIdentifier(uri=path.as_uri(), version=version + 1)
+        change = types.TextDocumentContentChangePartial(range=where, text=after)
+        params = types.DidChangeTextDocumentParams(text_document=document, content_changes=[change])
+        self.client.text_document_did_change(params)
+
+    def save(self, path):
+        path.write_bytes(self.text(path).encode())
+        document = types.TextDocumentIdentifier(uri=path.as_uri())
+        self.client.text_document_did_save(types.DidSaveTextDocumentParams(text_document=document))
+
+    def shut(self, path):
+        document = types.TextDocumentIdentifier(uri=path.as_uri())
+        self.client.text_document_did_close(types.DidCloseTextDocumentParams(text_document=document))
+
+    # requests
+
+    async def lenses(self, path):
+        document = types.TextDocumentIdentifier(uri=path.as_uri())
+        return await self.client.text_document_code_lens_async(types.CodeLensParams(text_document=document))
+
+    async def titles(self, path):
+        return [lens.command.title for lens in await self.lenses(path)]
+
+    async def until_lens(self, path, part, seconds=30):
+        """Titles once one of them holds `part`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            titles = await self.titles(path)
+            if any(part in title for title in titles):
+                return titles
+            assert time.monotonic() < deadline, titles
+            await asyncio.sleep(0.1)
+
+    async def actions(self, path, line, only=None):
+        where = types.Range(types.Position(line, 0), types.Position(line, 0))
+        params = types.CodeActionParams(
+            text_document=types.TextDocumentIdentifier(uri=path.as_uri()),
+            range=where,
+            context=types.CodeActionContext(diagnostics=[], only=only),
+        )
+        return await self.client.text_document_code_action_async(params)
+
+    async def command(self, name, path=None, class_name=None, **more):
+        argument = dict(more)
+        if path is not None:
+            argument["uri"] = path.as_uri()
+        if class_name is not None:
+            argument["class"] = class_name
+        params = types.ExecuteCommandParams(command=f"kernelAssistant.{name}", arguments=[argument])
+        return plain(await self.client.workspace_execute_command_async(params))
+
+    async def until_job(self, job, *states, seconds=120):
+        """The first event of `job` in one of `states`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for event in self.events:
+                if event["job"] == job and event["state"] in states:
+                    return event
+            assert time.monotonic() < deadline, self.events[-3:]
+            await asyncio.sleep(0.05)
+
+    # what the server asks and tells
+
+    def _listen(self):
+        @self.client.feature(types.WORKSPACE_APPLY_EDIT)
+        def apply_edit(params: types.ApplyWorkspaceEditParams):
+            if self.refuse_edits:
+                return types.ApplyWorkspaceEditResult(applied=False, failure_reason=self.refuse_edits)
+            return types.ApplyWorkspaceEditResult(applied=self.take(params.edit))
+
+        @self.client.feature(types.WORKSPACE_CODE_LENS_REFRESH)
+        def refresh(params):
+            self.refreshes += 1
+
+        @self.client.feature(types.CLIENT_REGISTER_CAPABILITY)
+        def register(params):
+            return None
+
+        # pygls gives unknown messages fields of its own naming, where one is called `class`.
+        structure = self.client.protocol.structure_message
+
+        def keep(data):
+            kept = {"kernelAssistant/job": self.events, "kernelAssistant/status": self.statuses}.get(data.get("method"))
+            if kept is not None:
+                kept.append(data["params"])
+            return structure(data)
+
+        self.client.protocol.structure_message = keep
+        for name in ("kernelAssistant/job", "kernelAssistant/status"):
+            self.client.feature(name)(lambda params: None)
+
+    def take(self, edit):
+        """Apply an edit to the buffers; False for one of another version."""
+        changes = {uri: (None, edits) for uri, edits in (edit.changes or {}).items()}
+        for one in edit.document_changes or ():
+            changes[one.text_document.uri] = (one.text_document.version, one.edits)
+        if any(version not in (None, self.buffers[uri][1]) for uri, (version, _) in changes.items()):
+            return False
+        for uri, (_, edits) in changes.items():
+            text, version = self.buffers[uri]
+            for one in sorted(
+                edits, key=lambda each: (each.range.start.line, each.range.start.character), reverse=True
+            ):
+                start, end = offset(text, one.range.start), offset(text, one.range.end)
+                text = text[:start] + one.new_text + text[end:]
+            self.buffers[uri] = [text, version + 1]
+            document = types.VersionedTextDocumentIdentifier(uri=uri, version=version + 1)
+            whole = types.TextDocumentContentChangeWholeDocument(text=text)
+            params = types.DidChangeTextDocumentParams(text_document=document, content_changes=[whole])
+            self.client.text_document_did_change(params)
+        return True
+
+
+def position(text, place):
+    """UTF-16 position of an offset, worked out in another way than the server does."""
+    before = text[:place].replace("\r\n", "\n").replace("\r", "\n")
+    line = before.rpartition("\n")[2]
+    return types.Position(before.count("\n"), len(line.encode("utf-16-le")) // 2)
+
+
+def offset(text, where):
+    lines = text.splitlines(keepends=True) + [""]
+    assert not set(text) & set("\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+    line = lines[where.line].encode("utf-16-le")
+    return sum(map(len, lines[: where.line])) + len(line[: 2 * where.character].decode("utf-16-le"))
+
+
+def plain(value):
+    """pygls's objects as dictionaries and lists."""
+    if hasattr(value, "_asdict"):
+        return {key: plain(one) for key, one in value._asdict().items()}
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
