@@ -114,14 +114,8 @@ def test_bytes_are_what_one_kernel_would_move(rows) -> None:
 
 def test_forward_of_another_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "net.py"
-    comment = "# kernel-assistant: inputs=(torch.ones(2),)
-"
-    path.write_text(f"import torch
-from torch import nn
-
-{comment}class Net(nn.ReLU):
-    pass
-")
+    text = "import torch\nfrom torch import nn\n\n# kernel-assistant: inputs=(torch.ones(2),)\n"
+    path.write_text(text + "class Net(nn.ReLU):\n    pass\n")
     task = to_builtins(build_task(str(path), target="cpu", numerics="kernelbench"))
     with pytest.raises(TaskError, match="inherited from another file"):
         profile_lines(task, "cpu", 0.1, Ceilings())
