@@ -38,7 +38,7 @@ LOG_EVERY = 50
 @dataclass(frozen=True)
 class Options:
     """`rows` of `length` tokens a step; `decay` is the share of the time in which the learning rate falls to zero.
-    `steps` bounds the run as well, 0 does not."""
+    AdamW alone wants half the `rate`. `steps` bounds the run as well, 0 does not."""
 
     out: Path
     seconds: float = 480.0
@@ -49,7 +49,7 @@ class Options:
     processes: int = 14
     keep: int = 400_000
     optimiser: str = "muon"
-    rate: float = 2e-3
+    rate: float = 4e-3
     warm_up: int = 200
     decay: float = 0.6
     prompt_weight: float = 0.1
