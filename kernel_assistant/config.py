@@ -140,6 +140,11 @@ class Settings:
     def jobs_dir(self) -> Path:
         return self.state_dir / "jobs"
 
+    @property
+    def counters_dir(self) -> Path:
+        """What applied kernels served in the last program that reported it."""
+        return self.state_dir / "counters"
+
 
 #: Other tables of `[tool.kernel-assistant]`.
 _PROJECT_TABLES = ("modules",)

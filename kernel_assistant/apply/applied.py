@@ -20,6 +20,7 @@ from kernel_assistant.environment.headers import source_paths
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Candidate, KernelTask, Plan, decode
 from kernel_assistant.worker.applied.fingerprint import fingerprint
+from kernel_assistant.worker.applied.report import file_name
 
 _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "dist-packages"))
 
@@ -108,6 +109,11 @@ def staleness(applied: AppliedClass, text: str) -> str:
     if now != applied.guard["fingerprint"]:
         return f"{applied.class_name} has been edited since its kernels were verified"
     return ""
+
+
+def report_name(package: Path) -> str:
+    """File name under which the kernels of `package` report what they served (`worker/applied/report.py`)."""
+    return file_name(os.path.realpath(package))
 
 
 def is_same_class(text: str, then: str, class_name: str) -> bool:

@@ -32,15 +32,18 @@ class Ran:
     recordings: tuple[tuple[Path, Recording], ...]
 
 
-def run_program(command: tuple[str, ...], folder: Path, *, children: bool, quiet: bool) -> Ran:
+def run_program(command: tuple[str, ...], folder: Path, *, children: bool, quiet: bool, counters: Path) -> Ran:
     """Run `command` here, its streams ours (`quiet`: its output goes to stderr). Ctrl-C and SIGTERM are the program's.
+    Applied kernels leave what they served in the folder `counters`.
 
     Raises UsageError for a command that is not there, MissingError for one that may not run.
     """
     folder.mkdir(mode=0o700)
     began = time.monotonic()
     try:
-        child = subprocess.Popen(command, env=_environment(folder, children), stdout=sys.stderr if quiet else None)
+        child = subprocess.Popen(
+            command, env=_environment(folder, children, counters), stdout=sys.stderr if quiet else None
+        )
     except FileNotFoundError as error:
         raise UsageError(f"{command[0]} is not a command", "name one, such as: scan -- python script.py") from error
     except PermissionError as error:
@@ -72,13 +75,14 @@ def explain_nothing(ran: Ran) -> UsageError:
     )
 
 
-def _environment(folder: Path, children: bool) -> dict[str, str]:
+def _environment(folder: Path, children: bool, counters: Path) -> dict[str, str]:
     path = os.environ.get("PYTHONPATH", "")
     return {
         **os.environ,
         "PYTHONPATH": f"{_START}{os.pathsep}{path}" if path else str(_START),
         "KERNEL_ASSISTANT_SCAN": str(folder),
         "KERNEL_ASSISTANT_SCAN_CHILDREN": "1" if children else "",
+        "KERNEL_ASSISTANT_COUNTERS": str(counters),
     }
 
 

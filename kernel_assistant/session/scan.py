@@ -49,7 +49,13 @@ def scan_program(wish: Wish, settings: Settings) -> Scan:
     number, folder = store.begin(wish.command, here)
     try:
         runs = [
-            run_program(wish.command, folder / f"run-{index}", children=wish.children, quiet=wish.quiet)
+            run_program(
+                wish.command,
+                folder / f"run-{index}",
+                children=wish.children,
+                quiet=wish.quiet,
+                counters=settings.counters_dir,
+            )
             for index in range(1, wish.repeat + 1)
         ]
         ran = _middle(runs)

@@ -55,7 +55,7 @@ class Context:
     def history(self) -> History:
         """Made when it is first needed, since where it lies is a setting."""
         if self._history is None:
-            self._history = History(resolve()[0].state_dir)
+            self._history = History(resolve()[0])
         return self._history
 
     def folders(self) -> list[Path]:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from kernel_assistant.apply import AppliedClass, find_applied
-from kernel_assistant.apply.applied import staleness
+from kernel_assistant.apply.applied import report_name, staleness
 from kernel_assistant.apply.package import package_name
 from kernel_assistant.apply.takeback import decorated_classes
+from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.store import Store
 from kernel_assistant_lsp.state import ClassState, applied_figure, newest_jobs, of_job
@@ -22,8 +22,9 @@ States = Mapping[str, ClassState]
 class History:
     """States of classes by file. `read` is slow and may run in a thread; `of` never waits."""
 
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
+    def __init__(self, settings: Settings) -> None:
+        self._state_dir = settings.state_dir
+        self._counters_dir = settings.counters_dir
         self._store: Store | None = None
         self._known: dict[Path, States] = {}
 
@@ -61,7 +62,7 @@ class History:
         rows = newest_jobs(self.store.jobs_of(str(path))) if self._there() else {}
         states = {name: of_job(row, text) for name, row in rows.items()}
         for name, one in _applied(path, decorated).items():
-            states[name] = _with_kernels(states.get(name, ClassState()), one, text, self._state_dir)
+            states[name] = _with_kernels(states.get(name, ClassState()), one, text, self._counters_dir)
         return states
 
 
@@ -78,10 +79,10 @@ def _applied(path: Path, decorated: list[str]) -> dict[str, AppliedClass | None]
     return found
 
 
-def _with_kernels(state: ClassState, one: AppliedClass | None, text: str, state_dir: Path) -> ClassState:
+def _with_kernels(state: ClassState, one: AppliedClass | None, text: str, counters_dir: Path) -> ClassState:
     if one is None:
         return replace(state, applied=True, stale="its kernels cannot be read; the original runs")
-    calls, fallbacks = counted(state_dir, one.package, one.class_name)
+    calls, fallbacks = counted(counters_dir, one.package, one.class_name)
     return replace(
         state,
         applied=True,
@@ -92,25 +93,11 @@ def _with_kernels(state: ClassState, one: AppliedClass | None, text: str, state_
     )
 
 
-def counted(state_dir: Path, package: Path, class_name: str) -> tuple[int | None, dict[str, int]]:
-    """Calls that the kernels served and that fell back, as programs have reported them; (None, {}) where none has."""
-    calls, fallbacks = None, dict[str, int]()
-    for document in _reports(state_dir / "counters"):
-        found = document.get(str(package), {}).get(class_name)
-        if isinstance(found, dict):
-            calls = (calls or 0) + int(found.get("kernel", 0))
-            for reason, count in found.get("fallbacks", {}).items():
-                fallbacks[str(reason)] = fallbacks.get(str(reason), 0) + int(count)
-    return calls, fallbacks
-
-
-def _reports(folder: Path) -> list[dict[str, Any]]:
-    found = []
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        try:
-            document = json.loads(path.read_bytes())
-        except (OSError, ValueError):
-            continue  # being written
-        if isinstance(document, dict):
-            found.append(document)
-    return found
+def counted(counters_dir: Path, package: Path, class_name: str) -> tuple[int | None, dict[str, int]]:
+    """Calls that the kernels served and that fell back in the last program that reported; (None, {}) without one."""
+    try:
+        found = json.loads((counters_dir / report_name(package)).read_bytes())["classes"][class_name]
+        fallbacks = {str(reason): int(count) for reason, count in found["fallbacks"].items()}
+        return int(found["kernel"]), fallbacks
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, {}

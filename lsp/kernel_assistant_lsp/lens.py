@@ -90,9 +90,9 @@ def fallback_words(state: ClassState) -> str:
         return ""
     left = sum(state.fallbacks.values())
     if not left:
-        return f"{state.kernel_calls} calls, none fell back"
+        return f"last run: {state.kernel_calls} calls, none fell back"
     reason = max(state.fallbacks, key=lambda name: state.fallbacks[name])
-    return f"{left} of {left + state.kernel_calls} calls fell back ({reason})"
+    return f"last run: {left} of {left + state.kernel_calls} calls fell back ({reason})"
 
 
 def _command(title: str, command: str, argument: dict[str, str], job: str = "") -> Command:

@@ -15,7 +15,7 @@ from kernel_assistant.store import JobKind, JobRow, JobState
 class ClassState:
     """`figure` is the confirmed gain in words; `stale` says why a result or the kernels are of another text.
 
-    `kernel_calls` and `fallbacks` (reason → calls) are what programs have reported of the guard, None where none has.
+    `kernel_calls` and `fallbacks` (reason → calls) are what the last program reported of the guard, None without one.
     """
 
     job: str = ""

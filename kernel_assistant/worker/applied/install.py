@@ -21,6 +21,7 @@ from .contract import Contract, kernel_folders, read_contract
 from .fingerprint import fingerprint
 from .guard import Guard
 from .locks import ForkSafeLock
+from .report import report_at_exit
 from .state import Moved
 
 Class = TypeVar("Class", bound=type)
@@ -142,6 +143,7 @@ def _install(cls: type, name: str, source: str) -> None:
     cls.forward = forward  # type: ignore[attr-defined]
     with _lock:
         _guards.setdefault(name, []).extend(guards)
+    report_at_exit(_folder(), counters)
 
 
 def _check_source(contract: Contract, path: str) -> None:
