@@ -108,26 +108,29 @@ class Player:
     def _with_ceilings(self, device: DeviceFacts) -> DeviceFacts:
         """The device with its bandwidths: prompts and observations name the floor.
 
-        On a machine that is never quiet the best of some measurements counts, for this process alone.
+        On a machine that is never quiet the best of some measurements counts, in this folder of episodes alone.
         """
+        own = self.options.out / "bandwidth"
         tries = []
         for _ in range(CALIBRATIONS):
             with self._turn:
-                known = known_ceilings(device, self._cache)
-                if known is not None:
-                    return known
+                for folder in (self.options.cache, own):
+                    known = known_ceilings(device, folder)
+                    if known is not None:
+                        self._cache = folder
+                        return known
                 found, quiet = measure_ceilings(device, self._worker, self._cancel)
                 if quiet:
                     keep_ceilings(found, self._cache)
                     return found
             tries.append(found)
-        self._cache = self._folder
+        self._cache = own
         best = msgspec.structs.replace(
             device,
             copy_bandwidth=max(one.copy_bandwidth for one in tries),
             read_bandwidth=max(one.read_bandwidth for one in tries),
         )
-        keep_ceilings(best, self._cache)
+        keep_ceilings(best, own)
         return best
 
     def _tasks(self) -> Iterator[Waiting]:
