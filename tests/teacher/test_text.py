@@ -107,3 +107,22 @@ def test_kernels_of_one_answer_share_no_names() -> None:
 def test_what_is_left_out_has_no_answer() -> None:
     graph = _graph(("add.Tensor", ("%x0", "%x1"), WIDE), dtype="f64")
     assert answers(canonical(graph), "cuda", Random(0), 1) == []
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_kernel_reads_a_result_that_an_earlier_one_wrote(target: str) -> None:
+    """Its own result is out0 until the parts are put together, and so is the one that it reads."""
+    spec = TensorSpec(dtype="f32", shape=("B", "512"))
+    graph = OpGraph(
+        dims={"B": 64},
+        inputs=(Value(name="x0", spec=spec),),
+        nodes=(
+            Node(name="n0", op="cumsum", args=("%x0", -1), spec=spec),
+            Node(name="n1", op="cumsum", args=("%n0", -1), spec=spec),
+        ),
+        outputs=("n0", "n1"),
+    )
+    source = answers(canonical(graph), target, Random(0), 1)[0].source
+    launches = [line for line in source.splitlines() if line.startswith("// launch:")]
+    assert [line[len("// launch: ") :].partition(",")[0] for line in launches] == ["k0(x0", "k1(out0"]
+    assert ["out1" in line for line in launches] == [False, True]
