@@ -1,0 +1,105 @@
+"""Records as jobs leave them, for the pure functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernel_assistant.records import Best, FreeWin, InputSource, JobOutcome, KernelTask, OptimizeResult, Workload
+from kernel_assistant.records.line_profile import LineKernel, LineProfile, LineTime
+from kernel_assistant.store import JobKind, JobOptions, JobRow, JobState
+from kernel_assistant_lsp.snapshot import Snapshot
+
+TEXT = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        y = torch.cat(
+            [x, x],
+        )
+        return y.tanh() @ y.mT
+"""
+
+
+def snapshot(text: str = TEXT, name: str = "net.py", encoding: str = "utf-16") -> Snapshot:
+    return Snapshot(f"file:///work/{name}", Path("/work") / name, text, 1, encoding)
+
+
+def job(outcome: JobOutcome = JobOutcome.improved, *, content: str = TEXT, partial: bool = False) -> JobRow:
+    best = Best(
+        policy="generator",
+        speedup_vs_eager=3.414,
+        speedup_vs_compile=2.1,
+        speedup_vs_compile_ci=(1.9, 2.3),
+        error_vs_fp64=1.5e-7,
+        error_ratio=0.9,
+        precision="f32",
+        roofline=0.81,
+        share_in_our_kernels=0.7 if partial else 1.0,
+        files=(),
+        residual=("aten::sort",) if partial else (),
+    )
+    win = FreeWin(
+        name="freezing",
+        write="freezing = True",
+        ms=1.0,
+        speedup_vs_compile=1.25,
+        speedup_vs_compile_ci=(1.2, 1.3),
+        error_vs_fp64=1e-7,
+        passes=True,
+    )
+    result = OptimizeResult(
+        task="net.py:Net",
+        target="cpu",
+        device="a CPU",
+        outcome=outcome,
+        best=best,
+        evaluations=17,
+        seconds=12.0,
+        stop_reason="finished",
+        artifacts={},
+        free_wins=(win,),
+    )
+    task = KernelTask(
+        path="/work/net.py",
+        content=content,
+        class_name="Net",
+        source=InputSource.comment,
+        workloads=(Workload(args="(torch.ones(2),)"),),
+    )
+    options = JobOptions(kind=JobKind.optimize)
+    return JobRow(id="7", task=task, options=options, state=JobState.done, ended=1_790_000_000.0, result=result)
+
+
+def profile(target: str = "cpu") -> LineProfile:
+    source = TEXT.partition("\n\n\n")[2]
+    cat = LineTime(line=7, end_line=9, function="forward", calls=1, ms=0.25, host_ms=0.25, share=0.2)
+    product = LineTime(
+        line=10,
+        end_line=10,
+        function="forward",
+        calls=1,
+        ms=1.0,
+        host_ms=1.0,
+        share=0.8,
+        read_bytes=3_000_000,
+        written_bytes=1_000_000,
+        flops=2_000_000_000,
+        roofline=0.42,
+        kernels=(LineKernel(name="void cutlass::Kernel<a, b>(int)", calls=1, ms=0.3),),
+    )
+    return LineProfile(
+        path="/work/net.py",
+        class_name="Net",
+        source=source,
+        first_line=5,
+        target=target,
+        device="a device",
+        torch="2.13.0",
+        workload="default",
+        ms=1.25,
+        runs=50,
+        lines=(cat, product),
+    )

@@ -1,0 +1,168 @@
+"""Ghost text: verified lines only where they are still verified, a model's only with its label."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from lsprotocol.types import Position
+
+from kernel_assistant.apply.takeback import decorated_classes
+from kernel_assistant.policy.chat import ChatClient, ChatSettings
+from kernel_assistant.policy.client import PolicyError
+from kernel_assistant.records import JobOutcome
+from kernel_assistant_lsp.features import ghost
+from kernel_assistant_lsp.snapshot import Snapshot
+from tests.lsp.features.records import TEXT, job, snapshot
+from tests.policy.endpoint import Handler, fails, says, served
+
+ABOVE = Position(3, 0)
+
+
+def accepted(text: str, position: Position = ABOVE) -> str | None:
+    """The text with the first item taken."""
+    here = snapshot(text)
+    items = ghost.body(here, position, job())
+    if not items:
+        return None
+    (item,) = items
+    assert item.range is not None and isinstance(item.insert_text, str)
+    assert item.range.start.line == item.range.end.line
+    return text[: here.offset(item.range.start)] + item.insert_text + text[here.offset(item.range.end) :]
+
+
+def test_body_above_the_class() -> None:
+    found = accepted(TEXT)
+    assert found is not None and decorated_classes(found) == ["Net"]
+    compile(found, "net.py", "exec")
+    (item,) = ghost.body(snapshot(), ABOVE, job())
+    assert item.command is not None and item.command.command == "kernelAssistant.apply"
+    assert item.command.arguments == [{"uri": "file:///work/net.py", "class": "Net"}]
+
+
+def test_body_goes_on_what_is_typed() -> None:
+    imported = TEXT.replace("import torch\n", "import torch\nfrom runpy import run_path as _run_path\n", 1)
+    found = accepted(imported.replace("\n\n\nclass", "\n\n@_ru\nclass"), Position(4, 4))
+    assert found is not None and decorated_classes(found) == ["Net"] and found.count("_run_path") == 2
+    assert accepted(imported.replace("\n\n\nclass", "\n\n@other\nclass"), Position(4, 6)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        (TEXT.replace("tanh", "sinh"), ABOVE),
+        (TEXT.replace("class Net", "class Other"), ABOVE),
+        (TEXT, Position(2, 0)),
+        (TEXT, Position(5, 0)),
+        (TEXT.replace("\n\n\nclass", "\n\nx = 1\nclass"), ABOVE),
+        (TEXT.replace("class Net", "@decorator\nclass Net"), ABOVE),
+    ],
+)
+def test_no_body_where_it_is_not_verified(text: str, position: Position) -> None:
+    assert accepted(text, position) is None
+
+
+def test_no_body_without_a_gain_or_twice() -> None:
+    assert ghost.body(snapshot(), ABOVE, job(JobOutcome.no_measurable_gain)) == []
+    once = accepted(TEXT)
+    assert once is not None
+    line = once[: once.index("@_run")].count("\n") - 1
+    assert accepted(once, Position(line, 0)) is None
+
+
+CUDA = "__global__ void twice(float* x) {\n    int i = threadIdx.x;\n    \n}\n"
+
+
+@pytest.fixture
+def endpoint():
+    with served() as server:
+        yield server
+
+
+def connected(endpoint) -> ChatClient:
+    return ChatClient(ChatSettings(url=endpoint.url, model="m", first_pause=0.01, silence=5.0, attempts=1))
+
+
+def workspace(folder: Path, text: str = CUDA) -> Snapshot:
+    (folder / "sources").mkdir()
+    (folder / "plan.json").write_text('{"launches": ["twice"]}')
+    path = folder / "sources" / "kernel.cu"
+    path.write_text(text)
+    return Snapshot(path.as_uri(), path, text, 1)
+
+
+def test_continuation_is_labelled_until_it_has_passed(tmp_path: Path, endpoint) -> None:
+    here, position = workspace(tmp_path), Position(2, 4)
+    endpoint.answers += [says({"content": "```cuda\nx[i] *= 2;\n}\n```"})] * 2
+    (item,) = asyncio.run(ghost.continue_cuda(here, position, lambda: connected(endpoint)))
+    assert item.insert_text == f"x[i] *= 2;  {ghost.LABEL}"
+    sent = endpoint.bodies[0]["messages"][1]["content"]
+    assert '"twice"' in sent and "int i = threadIdx.x;\n    <CURSOR>\n}" in sent
+    whole = CUDA.replace("    \n}", "    x[i] *= 2;\n}")
+    (item,) = asyncio.run(ghost.continue_cuda(here, position, lambda: connected(endpoint), whole.__eq__))
+    assert item.insert_text == "x[i] *= 2;"
+    typed = Snapshot("file:///k.cu", Path("/k.cu"), f"a;  {ghost.LABEL}\nb;\nc;  {ghost.LABEL}\n", 1)
+    starts = [(edit.range.start.line, edit.range.start.character, edit.new_text) for edit in ghost.unlabelled(typed)]
+    assert starts == [(0, 2, ""), (2, 2, "")]
+
+
+def test_typing_on_ends_the_reply(tmp_path: Path, endpoint) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow(request: Handler) -> None:
+        request.begin()
+        begun.set()
+        while not ended.wait(0.02):
+            try:
+                request.event({"choices": [{"index": 0, "delta": {"content": "x"}}]})
+            except OSError:
+                ended.set()
+
+    async def typing() -> None:
+        task = asyncio.create_task(
+            ghost.continue_cuda(workspace(tmp_path), Position(2, 4), lambda: connected(endpoint))
+        )
+        await asyncio.get_running_loop().run_in_executor(None, begun.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    endpoint.answers.append(slow)
+    asyncio.run(typing())
+    assert ended.wait(20)  # the server saw the connection go
+
+
+def test_a_model_that_fails_is_said(tmp_path: Path, endpoint) -> None:
+    endpoint.answers.append(fails(400))
+    with pytest.raises(PolicyError):
+        asyncio.run(ghost.continue_cuda(workspace(tmp_path), Position(2, 4), lambda: connected(endpoint)))
+
+
+@pytest.mark.parametrize(
+    ("said", "before", "after", "code"),
+    [
+        ("return x;", "", "", "return x;"),
+        ("Sure:\n```cpp\nint a;\n```\nthat is it", "", "", "int a;"),
+        ("```\nint a;", "", "", "int a;"),
+        ("float y = x;", "    float y =", "", " x;"),
+        ("a;\nb;\n}\nc;", "", "\n  }\n", "a;\nb;"),
+        ("if (a) {\nb;\n}\n}", "", "\n  }\n", "if (a) {\nb;\n}"),
+        ("a;\nreturn c;\nd;", "", "\nreturn c;\n", "a;"),
+        ("\n".join("abcdefghijklmnop"), "", "", "\n".join("abcdefghijkl")),
+        ("  ", "", "", "  "),
+    ],
+)
+def test_what_counts_of_a_reply(said: str, before: str, after: str, code: str) -> None:
+    assert ghost.continuation(said, before, after).rstrip() == code.rstrip()
+
+
+def test_labels_do_not_break_lines_that_go_on() -> None:
+    assert ghost.labelled("#define A \\\n  1") == f"#define A \\\n  1  {ghost.LABEL}"
+
+
+def test_only_sources_of_workspaces(tmp_path: Path) -> None:
+    here = workspace(tmp_path)
+    assert ghost.in_workspace(here.path) and ghost.in_workspace(tmp_path / "flat.cuh")
+    assert not ghost.in_workspace(tmp_path / "model.py") and not ghost.in_workspace(tmp_path.parent / "other.cu")
