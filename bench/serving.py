@@ -2,6 +2,7 @@
 
 Makes a Llama of ten million weights that knows one conversation by heart, writes it as 8-bit GGUF, serves that as
 `kernel-assistant serve` does, has the conversation with its tool call, and counts tokens. What it starts ends with it.
+With `--running` the server that runs already is measured, and stays.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kernel_assistant.serving.convert_run import convert  # noqa: E402
 from kernel_assistant.serving.plan import gpu_memory  # noqa: E402
 from kernel_assistant.serving.request import ServeRequest  # noqa: E402
 from kernel_assistant.serving.server import serve_detached  # noqa: E402
-from kernel_assistant.serving.state import ServerState, stop_running  # noqa: E402
+from kernel_assistant.serving.state import ServerState, running, stop_running  # noqa: E402
 from tests.serving import tiny  # noqa: E402
 
 _TOKENS = 128
@@ -37,9 +38,31 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for serving.json")
     parser.add_argument("--engine", default="auto", help="auto, vllm or llama.cpp")
     parser.add_argument("--share", type=float, default=0.1, help="of the GPU's memory")
-    parser.add_argument("--at-once", type=int, default=64, help="conversations of the throughput test")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 64], help="requests at once, one figure for each")
+    parser.add_argument("--running", action="store_true", help="measure the server that runs")
     arguments = parser.parse_args()
     figures: dict[str, Any] = {}
+    try:
+        if arguments.running:
+            _measure_running(arguments.at_once, figures)
+        else:
+            _measure_own(arguments, figures)
+    finally:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / "serving.json").write_text(json.dumps(figures, indent=1))
+        print(json.dumps(figures, indent=1), flush=True)
+
+
+def _measure_running(at_once: list[int], figures: dict[str, Any]) -> None:
+    state = running(resolve()[0])
+    if state is None:
+        raise SystemExit("no server runs: kernel-assistant serve MODEL --detach")
+    figures |= {"engine": state.engine, "ready_s": state.ready_seconds, "model": state.source}
+    _demand(state, figures)
+    _count(state, figures, at_once)
+
+
+def _measure_own(arguments: argparse.Namespace, figures: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         gguf = _make(Path(folder), figures)
         settings = resolve()[0]
@@ -51,14 +74,13 @@ def main() -> None:
             figures |= {"engine": state.engine, "ready_s": state.ready_seconds, "serve_s": _since(began)}
             figures["gpu_gib"] = round((free_before - _free()) / 2**30, 2)
             _converse(state, figures)
+            _demand(state, figures)
             _count(state, figures, arguments.at_once)
         finally:
             began = time.monotonic()
             stop_running(settings)
             figures |= {"stop_s": _since(began), "gpu_gib_after": round((free_before - _free()) / 2**30, 2)}
             arguments.out.mkdir(parents=True, exist_ok=True)
-            (arguments.out / "serving.json").write_text(json.dumps(figures, indent=1))
-            print(json.dumps(figures, indent=1), flush=True)
             log = Path(state.log).read_text(errors="replace")
             (arguments.out / "engine.log").write_text(log[-200_000:])
 
@@ -78,49 +100,59 @@ def _make(folder: Path, figures: dict[str, Any]) -> Path:
 
 
 def _converse(state: ServerState, figures: dict[str, Any]) -> None:
-    """The scripted conversation: a tool call that the model chooses, its result, then a call that is demanded."""
+    """The scripted conversation: a tool call that the model chooses, and its result."""
     messages = [message.openai() for message in tiny.QUESTION]
-    first = _chat(state, messages=messages, tools=tiny.TOOLS, temperature=0, max_tokens=200, return_token_ids=True)
+    first = _ask(state, messages=messages, tools=tiny.TOOLS, temperature=0, max_tokens=200, return_token_ids=True)
     said = first["choices"][0]["message"]
     figures["tool_calls"] = [call["function"] for call in said.get("tool_calls") or ()]
     figures["said_as_learned"] = (said.get("content") or "").strip() == tiny.ANSWER.partition("<tool_call>")[0].strip()
     figures["token_ids"] = len(first["choices"][0].get("token_ids") or ())
     call = (said.get("tool_calls") or [{"id": "none"}])[0]
-    messages += [
-        said,
-        {"role": "tool", "tool_call_id": call["id"], "content": "ok .214 compile .198 floor .120 regs 40"},
-    ]
-    second = _chat(state, messages=messages, tools=tiny.TOOLS, max_tokens=16)
+    observed = {"role": "tool", "tool_call_id": call["id"], "content": "ok .214 compile .198 floor .120 regs 40"}
+    second = _ask(state, messages=[*messages, said, observed], tools=tiny.TOOLS, max_tokens=16)
     figures["second_turn_tokens"] = second["usage"]["completion_tokens"]
-    demanded = {"type": "function", "function": {"name": "evaluate"}}
-    third = _chat(
-        state, messages=messages, tools=tiny.strict_tools(), tool_choice=demanded, max_tokens=200, temperature=0
-    )
-    figures["demanded_call"] = [call["function"] for call in third["choices"][0]["message"].get("tool_calls") or ()]
 
 
-def _count(state: ServerState, figures: dict[str, Any], at_once: int) -> None:
-    """Tokens a second: one conversation, then many at once; the second round counts."""
+def _demand(state: ServerState, figures: dict[str, Any]) -> None:
+    """A call that is demanded, which the server's grammar makes well-formed whatever the model knows."""
+    how: dict[str, Any] = {
+        "tools": tiny.strict_tools(),
+        "tool_choice": {"type": "function", "function": {"name": "evaluate"}},
+    }
+    messages = [message.openai() for message in tiny.QUESTION]
+    answer = _ask(state, messages=messages, max_tokens=200, temperature=0, **how)
+    figures["demanded_call"] = [call["function"] for call in answer["choices"][0]["message"].get("tool_calls") or ()]
 
-    def one(number: int) -> int:
+
+def _count(state: ServerState, figures: dict[str, Any], at_once: list[int]) -> None:
+    """Tokens a second with so many requests at once, the second round each: as chat, and, where the server is vLLM,
+    as completions of a prompt with token ids and log-probabilities."""
+
+    def chat(number: int) -> int:
         messages = [{"role": "user", "content": f"case {number}"}]
-        answer = _chat(state, messages=messages, max_tokens=_TOKENS, ignore_eos=True, temperature=1.0)
+        answer = _ask(state, messages=messages, max_tokens=_TOKENS, ignore_eos=True, temperature=1.0)
         return int(answer["usage"]["completion_tokens"])
 
-    one(0)
-    began = time.monotonic()
-    figures["tokens_per_s_alone"] = round(one(1) / (time.monotonic() - began))
-    with ThreadPoolExecutor(at_once) as threads:
-        for _ in range(2):
-            began = time.monotonic()
-            tokens = sum(threads.map(one, range(at_once)))
-            figures[f"tokens_per_s_{at_once}_at_once"] = round(tokens / (time.monotonic() - began))
+    def complete(number: int) -> int:
+        body = {"prompt": f"case {number}", "max_tokens": _TOKENS, "ignore_eos": True, "temperature": 1.0}
+        answer = _ask(state, "completions", **body, logprobs=0, return_token_ids=True)
+        return len(answer["choices"][0]["token_ids"])
+
+    for name, one in {"chat": chat, "with_logprobs": complete}.items():
+        if name == "with_logprobs" and state.engine != "vllm":
+            continue
+        for many in at_once:
+            with ThreadPoolExecutor(many) as threads:
+                for _ in range(2):
+                    began = time.monotonic()
+                    tokens = sum(threads.map(one, range(many)))
+                    figures[f"tokens_per_s_{name}_{many}_at_once"] = round(tokens / (time.monotonic() - began))
 
 
-def _chat(state: ServerState, **body: Any) -> dict[str, Any]:
+def _ask(state: ServerState, path: str = "chat/completions", **body: Any) -> dict[str, Any]:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {state.key}"}
     data = json.dumps({"model": state.model, **body}).encode()
-    request = urllib.request.Request(f"{state.url}/chat/completions", data=data, headers=headers)
+    request = urllib.request.Request(f"{state.url}/{path}", data=data, headers=headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
         document: dict[str, Any] = json.load(answer)
     return document

@@ -51,18 +51,42 @@ def strict_tools() -> list[dict[str, Any]]:
     return [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE of 320 tokens."""
+#: Tokens.
+VOCABULARY = 317
+#: Rows of a step.
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is to be said after `messages`."""
+
+    messages: tuple[Message, ...]
+    answer: str
+    tools: Sequence[Any] = ()
+
+    @property
+    def prompt(self) -> str:
+        return render(self.messages, tools=self.tools)
+
+
+LESSONS = (Lesson(QUESTION, ANSWER), Lesson(QUESTION, ANSWER, TOOLS))
+
+
+def tokenizer(
+    texts: Sequence[str] = (render(QUESTION), ANSWER), vocabulary: int = VOCABULARY
+) -> PreTrainedTokenizerFast:
+    """Byte-level BPE."""
     plain = Tokenizer(models.BPE())
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     plain.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=315,
+        vocab_size=vocabulary - len(MARKER_TOKENS),
         special_tokens=list(CONTROL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    plain.train_from_iterator([render(QUESTION), ANSWER] * 4, trainer)
+    plain.train_from_iterator([*texts] * 4, trainer)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=plain, eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=512
     )
@@ -81,18 +105,27 @@ class Size:
     heads: int = 4
     head_width: int = 64
     context: int = 512
+    vocabulary: int = VOCABULARY
 
 
 TEN_MILLION = Size(width=384, inner=1024, layers=6, heads=6, head_width=64, context=4096)
 
 
-def make(folder: Path, size: Size | None = None, *, steps: int = 110, device: str = "cpu") -> LlamaForCausalLM:
+def make(
+    folder: Path,
+    size: Size | None = None,
+    *,
+    steps: int = 110,
+    device: str = "cpu",
+    lessons: Sequence[Lesson] = LESSONS,
+) -> LlamaForCausalLM:
     """Train and save one; the model in float32. Grouped queries, tied embedding, a vocabulary with spare ids."""
     size = size or Size()
     torch.manual_seed(0)
-    words = tokenizer()
+    texts = dict.fromkeys(text for each in lessons for text in (render(each.messages), each.answer))
+    words = tokenizer(list(texts), size.vocabulary)
     config = LlamaConfig(
-        vocab_size=352,
+        vocab_size=size.vocabulary + 35,
         hidden_size=size.width,
         intermediate_size=size.inner,
         num_hidden_layers=size.layers,
@@ -107,7 +140,7 @@ def make(folder: Path, size: Size | None = None, *, steps: int = 110, device: st
         pad_token_id=words.pad_token_id,
     )
     model = LlamaForCausalLM(config).to(device)
-    _learn(model, [conversation_ids(words), conversation_ids(words, TOOLS)], steps)
+    _learn(model, [_ids(words, lesson) for lesson in lessons], steps)
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     return model.eval()
@@ -115,8 +148,12 @@ def make(folder: Path, size: Size | None = None, *, steps: int = 110, device: st
 
 def conversation_ids(words: PreTrainedTokenizerFast, tools: Sequence[Any] = ()) -> tuple[list[int], list[int]]:
     """Prompt and answer as tokens, the answer with its end."""
-    prompt = words(render(QUESTION, tools=tools), add_special_tokens=False)["input_ids"]
-    answer = words(ANSWER + "<|im_end|>", add_special_tokens=False)["input_ids"]
+    return _ids(words, Lesson(QUESTION, ANSWER, tools))
+
+
+def _ids(words: PreTrainedTokenizerFast, lesson: Lesson) -> tuple[list[int], list[int]]:
+    prompt = words(lesson.prompt, add_special_tokens=False)["input_ids"]
+    answer = words(lesson.answer + "<|im_end|>", add_special_tokens=False)["input_ids"]
     return prompt, answer
 
 
@@ -133,8 +170,9 @@ def _learn(model: LlamaForCausalLM, conversations: list[tuple[list[int], list[in
     ids, labels = ids.to(model.device), labels.to(model.device)
     rate = 3e-3 if model.config.hidden_size < 200 else 1e-3
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
-    for _ in range(steps):
-        loss = model(input_ids=ids, labels=labels).loss
+    for step in range(steps):
+        rows = [(step * _AT_ONCE + place) % len(ids) for place in range(min(_AT_ONCE, len(ids)))]
+        loss = model(input_ids=ids[rows], labels=labels[rows]).loss
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
