@@ -31,6 +31,10 @@ demo: system $(STAMP) ## make a module under examples/ faster, on whatever this 
 test: system $(STAMP) ## run every test
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
+.PHONY: test-vllm
+test-vllm: system $(STAMP) ## run the tests that need vLLM, on the CPU (fetches 3.4 GB once)
+	@.ci/vllm $(BIN)/python
+
 .PHONY: check
 check: lint ## what to run before a commit: linters, types, import contracts, the quick tests
 	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
