@@ -1,7 +1,7 @@
 // A class without inputs is not an error: three ways to give it some.
 
 import * as vscode from "vscode";
-import type { ClassRef } from "./protocol.ts";
+import type { ClassRef, Scan } from "./protocol.ts";
 import type { Server } from "./server.ts";
 import { telling } from "./tell.ts";
 import { quoted, words } from "./words.ts";
@@ -11,7 +11,7 @@ const PAGE = "inputs.md";
 export async function askForInputs(ref: ClassRef, server: Server, extension: vscode.Uri): Promise<void> {
   const ways = [
     { label: "$(record) Record them from a program", detail: "Run a script or a test of yours; the calls of this class are kept", how: "record" },
-    { label: "$(edit) Draft them", detail: "A comment above the class with inputs guessed from its code, for you to look at", how: "draft" },
+    { label: "$(edit) Draft them", detail: "Functions at the end of the file with inputs guessed from its code, for you to look at", how: "draft" },
     { label: "$(book) Read how", detail: "The three ways to say how a module is built and called", how: "read" },
   ] as const;
   const title = `How is ${ref.class} called?`;
@@ -19,8 +19,22 @@ export async function askForInputs(ref: ClassRef, server: Server, extension: vsc
   if (chosen?.how === "read") {
     await vscode.commands.executeCommand("markdown.showPreview", vscode.Uri.joinPath(extension, "media", "walkthrough", PAGE));
   }
-  if (chosen?.how === "draft") await telling(() => server.execute("kernelAssistant.inputs", { ...ref, how: "draft" }));
+  if (chosen?.how === "draft") await draft(ref, server);
   if (chosen?.how === "record") await record(ref, server);
+}
+
+async function draft(ref: ClassRef, server: Server): Promise<void> {
+  const drafted = await telling(() => server.execute<{ readonly inserted: boolean }>("kernelAssistant.inputs", { ...ref, how: "draft" }));
+  if (!drafted?.inserted) return;
+  const editor = await vscode.window.showTextDocument(vscode.Uri.parse(ref.uri));
+  const end = editor.document.lineAt(editor.document.lineCount - 1).range.end;
+  editor.revealRange(new vscode.Range(end, end));
+  await offer(ref, `Inputs of ${ref.class} were drafted at the end of the file. Are they as you call it?`);
+}
+
+async function offer(ref: ClassRef, text: string): Promise<void> {
+  const chosen = await vscode.window.showInformationMessage(text, "Optimize");
+  if (chosen) await vscode.commands.executeCommand("kernelAssistant.optimize", ref);
 }
 
 async function record(ref: ClassRef, server: Server): Promise<void> {
@@ -33,7 +47,10 @@ async function record(ref: ClassRef, server: Server): Promise<void> {
   if (!program?.trim()) return;
   const options = { location: vscode.ProgressLocation.Notification, title: `Recording inputs of ${ref.class}` };
   const request = { ...ref, how: "record", program: words(program) };
-  await vscode.window.withProgress(options, () => telling(() => server.execute("kernelAssistant.inputs", request)));
+  const scan = await vscode.window.withProgress(options, () => telling(() => server.execute<Scan>("kernelAssistant.inputs", request)));
+  const kept = scan?.classes?.find((one) => one.name === ref.class);
+  if (kept) await offer(ref, kept.problem ? `${ref.class}: ${kept.problem}` : `Inputs of ${ref.class} were recorded.`);
+  else if (scan) void vscode.window.showWarningMessage(`The program does not call ${ref.class}.`);
 }
 
 /** A test or script beside the file that names the class. */

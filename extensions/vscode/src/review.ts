@@ -40,10 +40,11 @@ export class Review implements vscode.TextDocumentContentProvider, vscode.Dispos
   }
 
   async apply(ref: ClassRef): Promise<void> {
-    const answer = await telling(async () => (await this.server.execute<unknown>("kernelAssistant.apply", ref)) ?? {});
+    const answer = await telling(() => this.server.execute<{ readonly edited: boolean }>("kernelAssistant.apply", ref));
     if (answer === undefined) return;
     await this.close(ref);
-    const chosen = await vscode.window.showInformationMessage(`${ref.class}: applied.`, "Undo", "Show Report");
+    const text = `${ref.class}: applied${answer.edited ? "; save the file to use it" : ""}.`;
+    const chosen = await vscode.window.showInformationMessage(text, "Undo", "Show Report");
     if (chosen === "Undo") await this.undo(ref);
     if (chosen === "Show Report") await vscode.commands.executeCommand("kernelAssistant.show", ref);
   }
@@ -54,7 +55,7 @@ export class Review implements vscode.TextDocumentContentProvider, vscode.Dispos
   }
 
   async undo(ref: ClassRef): Promise<void> {
-    const answer = await telling(async () => (await this.server.execute<unknown>("kernelAssistant.undo", ref)) ?? {});
+    const answer = await telling(() => this.server.execute<object>("kernelAssistant.undo", ref));
     if (answer !== undefined) void vscode.window.showInformationMessage(`${ref.class}: the applied kernels were taken back.`);
   }
 

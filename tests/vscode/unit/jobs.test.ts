@@ -25,16 +25,17 @@ test("without a time of torch.compile the best is compared with eager", () => {
 });
 
 test("only an improved job offers its changes", () => {
-  const improved = ending(view({ state: "finished", outcome: "improved", message: "2.1× vs torch.compile" }));
-  assert.deepEqual([improved.review, improved.choices[0]], [true, "Review Changes"]);
-  const none = ending(view({ state: "finished", outcome: "no_measurable_gain" }));
+  const improved = view({ state: "finished", outcome: "improved", message: "2.1× vs torch.compile" });
+  assert.deepEqual([ending(improved, true).review, ending(improved, true).choices[0]], [true, "Apply"]);
+  assert.deepEqual([ending(improved, false).review, ending(improved, false).choices[0]], [false, "Review Changes"]);
+  const none = ending(view({ state: "finished", outcome: "no_measurable_gain" }), true);
   assert.deepEqual([none.review, none.text, none.choices], [false, "Block: no measurable gain", ["Show Report"]]);
 });
 
 test("a cancelled job says what is kept, a failed one why and what next", () => {
-  const kept = ending(view({ best: { ms: 1.7, compile_ms: null, speedup: null } }, { state: "cancelled" }));
+  const kept = ending(view({ best: { ms: 1.7, compile_ms: null, speedup: null } }, { state: "cancelled" }), true);
   assert.match(kept.text, /cancelled; the best so far is kept \(best 1\.70 ms\)/);
-  const failed = ending(view({ state: "failed", message: "Block has no inputs" }));
+  const failed = ending(view({ state: "failed", message: "Block has no inputs" }), true);
   assert.deepEqual([failed.kind, failed.choices[0]], ["error", "Give It Inputs"]);
 });
 

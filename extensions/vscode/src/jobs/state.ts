@@ -51,18 +51,19 @@ export function bestText(best: Best): string {
     : `best ${milliseconds(best.ms)}, ${times(best.speedup)} vs ${against}`;
 }
 
-export type Choice = "Review Changes" | "Show Report" | "Discard" | "Show Log" | "Try Again" | "Give It Inputs";
+export type Choice = "Apply" | "Review Changes" | "Show Report" | "Discard" | "Show Log" | "Try Again" | "Give It Inputs";
 
 export interface Ending {
   readonly kind: "information" | "warning" | "error";
   readonly text: string;
   readonly choices: readonly Choice[];
-  /** Whether there is something to apply. */
+  /** Whether the diff is opened. */
   readonly review: boolean;
 }
 
-/** What to say when a job has ended. Claims no more than the server does. */
-export function ending(view: JobView): Ending {
+/** What to say when a job has ended. Claims no more than the server does. `here`: the user is in its file, so that the
+ * diff opens by itself; elsewhere it would take away what they are looking at. */
+export function ending(view: JobView, here: boolean): Ending {
   const name = view.class;
   if (view.state === "failed") {
     const inputs = /\binputs?\b/i.test(view.message);
@@ -81,7 +82,7 @@ export function ending(view: JobView): Ending {
   return {
     kind: "information",
     text: `${name}: ${view.message || (improved ? "measurably faster" : "no measurable gain")}`,
-    choices: improved ? ["Review Changes", "Show Report", "Discard"] : ["Show Report"],
-    review: improved,
+    choices: improved ? [here ? "Apply" : "Review Changes", "Show Report", "Discard"] : ["Show Report"],
+    review: improved && here,
   };
 }

@@ -77,15 +77,14 @@ export class Jobs implements vscode.Disposable {
   }
 
   private async tellEnd(view: JobView): Promise<void> {
-    const { kind, text, choices, review } = ending(view);
     const ref = { uri: view.uri, class: view.class };
     const here = vscode.window.activeTextEditor?.document.uri.toString() === vscode.Uri.parse(view.uri).toString();
-    // The diff opens by itself only where the user still is; elsewhere it would take what they are looking at.
-    if (review && here) void vscode.commands.executeCommand("kernelAssistant.diff", ref);
-    const buttons = review && here ? choices.filter((choice) => choice !== "Review Changes") : choices;
+    const { kind, text, choices, review } = ending(view, here);
+    if (review) void vscode.commands.executeCommand("kernelAssistant.diff", ref);
     const show = { information: vscode.window.showInformationMessage, warning: vscode.window.showWarningMessage, error: vscode.window.showErrorMessage };
-    const chosen = await show[kind](text, ...buttons);
+    const chosen = await show[kind](text, ...choices);
     const commands = {
+      Apply: "kernelAssistant.apply",
       "Review Changes": "kernelAssistant.diff",
       "Show Report": "kernelAssistant.show",
       Discard: "kernelAssistant.discard",

@@ -5,7 +5,7 @@ import { escaped } from "./escape.ts";
 
 const WIDTH = 460;
 const HEIGHT = 250;
-const LEFT = 62;
+const LEFT = 76;
 const RIGHT = 14;
 const TOP = 12;
 const BOTTOM = 40;
@@ -38,7 +38,7 @@ export function speedByTurn(points: readonly Point[], levels: readonly Level[]):
     at: (turn) => LEFT + ((turn - 0.5) / last) * (WIDTH - LEFT - RIGHT),
     ticks: whole(last),
   };
-  const body = [axes(x, y, "turn", "time per call", String, milliseconds), ...levels.map((level) => levelLine(level, y)), bestLine(points, x, y), dots(points, x, y)];
+  const body = [axes(x, y, "turn", "time per call", String, tidy), ...levels.map((level, index) => levelLine(level, index, y)), bestLine(points, x, y), dots(points, x, y)];
   return svg("Speed by turn", body);
 }
 
@@ -53,7 +53,7 @@ export function roofline(bytes: number, bandwidth: number, points: readonly Poin
   const below = `<path class="impossible" d="M${place(x.at(low))} ${place(y.at(floor(low)))}L${place(x.at(high))} ${place(y.at(floor(high)))}V${HEIGHT}H${place(x.at(low))}Z"/>`;
   const clip = `<clipPath id="inside"><rect x="${LEFT}" y="${TOP}" width="${WIDTH - LEFT - RIGHT}" height="${HEIGHT - TOP - BOTTOM}"/></clipPath>`;
   const named = points.map((point) => label(point, x, y)).join("");
-  return svg("Roofline", [clip, `<g clip-path="url(#inside)">${below}${line}</g>`, axes(x, y, "bytes moved per call", "time per call", short, milliseconds), dots(points, x, y), named]);
+  return svg("Roofline", [clip, `<g clip-path="url(#inside)">${below}${line}</g>`, axes(x, y, "bytes moved per call", "time per call", short, tidy), dots(points, x, y), named]);
 }
 
 function svg(name: string, parts: readonly string[]): string {
@@ -70,9 +70,11 @@ function axes(x: Scale, y: Scale, xName: string, yName: string, xText: (value: n
   return `${vertical.join("")}${horizontal.join("")}<path class="axis" d="M${LEFT} ${TOP}V${bottom}H${WIDTH - RIGHT}"/>${names}`;
 }
 
-function levelLine(level: Level, y: Scale): string {
+/** Names stand side by side: two levels may be close to each other. */
+function levelLine(level: Level, index: number, y: Scale): string {
   const at = place(y.at(level.y));
-  return `<path class="level ${level.kind}" d="M${LEFT} ${at}H${WIDTH - RIGHT}"/><text class="tick end ${level.kind}" x="${WIDTH - RIGHT - 2}" y="${place(y.at(level.y) - 4)}">${escaped(level.name)}</text>`;
+  const name = `<text class="tick ${level.kind}" x="${LEFT + 8 + index * 96}" y="${place(y.at(level.y) - 4)}">${escaped(level.name)}</text>`;
+  return `<path class="level ${level.kind}" d="M${LEFT} ${at}H${WIDTH - RIGHT}"/>${name}`;
 }
 
 /** The lowest so far, as steps. */
@@ -128,5 +130,8 @@ function short(bytes: number): string {
   const power = Math.max(0, Math.min(4, Math.floor(Math.log10(bytes) / 3)));
   return `${Number((bytes / 1000 ** power).toPrecision(2))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
 }
+
+/** As `milliseconds`, without the zeros that a round number does not need. */
+const tidy = (ms: number): string => milliseconds(ms).replace(/\.?0+ /, (zeros) => (zeros.startsWith(".") ? " " : zeros));
 
 const place = (value: number): string => value.toFixed(1);

@@ -1,0 +1,65 @@
+"""Neovim: lens, optimize with progress, cancel, apply, write, undo. Then Emacs with eglot on the same result.
+
+`make test-editors` installs the editors and says so with KERNEL_ASSISTANT_TEST_TOOLS; elsewhere nothing is run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "examples" / "masked_cumsum.py"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "KERNEL_ASSISTANT_TEST_TOOLS" not in os.environ, reason="make test-editors installs the editors"
+    ),
+    pytest.mark.timeout(420),
+]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder, one state folder: what Neovim finds, Emacs is offered."""
+    folder = tmp_path_factory.mktemp("my models ü")
+    shutil.copy(EXAMPLE, folder)
+    return folder
+
+
+def _run(workspace: Path, *command: str) -> list[str]:
+    """The steps that the editor's script has printed."""
+    server = os.environ.get("KERNEL_ASSISTANT_TEST_SERVER", sys.executable)
+    python = os.environ.get("KERNEL_ASSISTANT_TEST_PYTHON", sys.executable)
+    environ = {
+        **os.environ,
+        "KERNEL_ASSISTANT_HOME": str(workspace / ".assistant"),
+        "SERVER": json.dumps([server, "-P", "-m", "kernel_assistant", "lsp"]),
+        "SETTINGS": json.dumps({"target": "cpu", "interpreter": python, "budget": {"seconds": 15}}),
+        "FILE": str(workspace / EXAMPLE.name),
+        "CLASS": "MaskedCumsum",
+    }
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, cwd=workspace, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return (done.stdout + done.stderr).split()
+
+
+def test_neovim_optimizes_cancels_applies_and_undoes(workspace: Path) -> None:
+    steps = _run(workspace, "nvim", "--headless", "-u", "NONE", "-c", f"luafile {HERE / 'neovim.lua'}")
+    wanted = ["lens", "progress", "cancelled", "finished", "result", "applied", "undone"]
+    assert [step for step in steps if step in wanted] == wanted
+    assert (workspace / EXAMPLE.name).read_text() == EXAMPLE.read_text()
+
+
+def test_eglot_is_offered_the_result_applies_and_undoes(workspace: Path) -> None:
+    steps = _run(workspace, "emacs", "--quick", "--batch", "-l", str(HERE / "emacs.el"))
+    wanted = ["result", "applied", "undone"]
+    assert [step for step in steps if step in wanted] == wanted
+    assert (workspace / EXAMPLE.name).read_text() == EXAMPLE.read_text()
