@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from kernel_assistant_lsp.client import Abilities
 from kernel_assistant_lsp.configuration import Configuration
 from kernel_assistant_lsp.documents import Documents, path_of
 from kernel_assistant_lsp.edits import workspace_edit
+from kernel_assistant_lsp.hints import hints
 from kernel_assistant_lsp.history import History
 from kernel_assistant_lsp.jobs.progress import WorkDone
 from kernel_assistant_lsp.jobs.table import Jobs
@@ -26,6 +29,8 @@ from kernel_assistant_lsp.names import JOB_NOTIFICATION
 from kernel_assistant_lsp.parsing import SMALL, Parses
 from kernel_assistant_lsp.snapshot import Snapshot
 from kernel_assistant_lsp.threads import in_thread
+
+_log = logging.getLogger(__name__)
 
 #: Seconds without a keystroke before a long text is parsed, and before lenses are asked for again.
 _PAUSE_S = 0.2
@@ -73,7 +78,12 @@ class Context:
         """Run `work` beside everything else; the loop alone would forget it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("internal %s", "".join(traceback.format_exception(error)))
 
     # what changes
 
@@ -92,6 +102,8 @@ class Context:
             return
         long = len(snapshot.text) > SMALL
         moved = await in_thread(lambda: self.parses.parse(snapshot)) if long else False
+        if self.trusted:
+            await self._publish(snapshot)
         try:
             learned = await in_thread(lambda: self.history.read(snapshot.path, snapshot.text))
         except StoreError as error:
@@ -99,6 +111,16 @@ class Context:
             learned = False
         if moved or learned:
             self.refresh()
+
+    async def _publish(self, snapshot: Snapshot) -> None:
+        """Hints of a document, or none where they are switched off."""
+        found: list[types.Diagnostic] = []
+        if self.configuration.is_on(snapshot.path, "diagnostics"):
+            found = await in_thread(lambda: hints(snapshot, self.history))
+        if self.is_current(snapshot):
+            self.server.text_document_publish_diagnostics(
+                types.PublishDiagnosticsParams(uri=snapshot.uri, version=snapshot.version, diagnostics=found)
+            )
 
     def look_at_all(self) -> None:
         for snapshot in self.documents.all():

@@ -46,9 +46,10 @@ class History:
         self._known[path] = states
         return True
 
-    def changed_by_others(self, seen: int) -> int:
-        """A number that differs from `seen` once another process has written to the store."""
-        return self.store.data_version() if self._there() else seen
+    def changed_by_others(self, seen: tuple[int, int]) -> tuple[int, int]:
+        """Differs from `seen` once another process has written to the store, or reported what kernels served."""
+        reported = self._counters_dir.stat().st_mtime_ns if self._counters_dir.is_dir() else 0
+        return (self.store.data_version() if self._there() else seen[0]), reported
 
     def _there(self) -> bool:
         return self._store is not None or (self._state_dir / "store.sqlite").exists()

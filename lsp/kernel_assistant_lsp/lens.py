@@ -90,7 +90,8 @@ def fallback_words(state: ClassState) -> str:
         return ""
     left = sum(state.fallbacks.values())
     if not left:
-        return f"last run: {state.kernel_calls} calls, none fell back"
+        calls = "1 call" if state.kernel_calls == 1 else f"{state.kernel_calls} calls"
+        return f"last run: {calls}, none fell back"
     reason = max(state.fallbacks, key=lambda name: state.fallbacks[name])
     return f"last run: {left} of {left + state.kernel_calls} calls fell back ({reason})"
 

@@ -41,7 +41,8 @@ def _server() -> Server:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """What was answered with a reason is no error of ours and needs no traceback."""
+    """What a client did wrong is answered with a reason; it is no error of ours and needs no traceback."""
     from pygls.exceptions import JsonRpcException
 
-    return not (record.exc_info and isinstance(record.exc_info[1], JsonRpcException))
+    known = record.exc_info is not None and isinstance(record.exc_info[1], (JsonRpcException, ValueError))
+    return not known and not str(record.msg).startswith("Unable to deserialize")

@@ -7,19 +7,13 @@ from collections.abc import Generator
 from typing import Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException, JsonRpcInternalError
+from pygls.exceptions import JsonRpcException
 from pygls.protocol import LanguageServerProtocol
-from pygls.protocol.json_rpc import JsonRPCRequestMessage
 from pygls.protocol.language_server import lsp_method
 
 from kernel_assistant_lsp.documents import Documents
 
 _log = logging.getLogger(__name__)
-
-_NOT_INITIALIZED = -32002
-_INVALID_REQUEST = -32600
-#: What a request that cannot be read is taken for.
-_UNREADABLE = "$/unreadable"
 
 
 class Protocol(LanguageServerProtocol):
@@ -33,35 +27,42 @@ class Protocol(LanguageServerProtocol):
         super().__init__(server, converter)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """A request whose parameters are not what they should be gets an error instead of silence."""
-        try:
-            return super().structure_message(data)
-        except JsonRpcException as error:
-            if "jsonrpc" in data and "id" in data and "method" in data:
-                return JsonRPCRequestMessage(data["id"], _UNREADABLE, "2.0", {"method": data["method"]})
-            raise error
+        """Nothing yet: pygls calls this for every object inside a message, whose own fields may look like one."""
+        return data
 
     def handle_message(self, message: Any) -> None:
-        """Requests before `initialize` and after `shutdown` are refused; the protocol wants an answer to each."""
-        method, identity = getattr(message, "method", None), getattr(message, "id", None)
-        if method is None or identity is None:
-            if isinstance(message, (dict, list, str, int, float)) or message is None:
-                _log.warning("ignored what is no message")
-                return
-            if method is None or self._initialized or method == types.EXIT:
-                super().handle_message(message)
+        """Requests before `initialize`, after `shutdown` and with parameters that cannot be read are refused: the
+        protocol wants an answer to each. What is no message is left alone."""
+        if not isinstance(message, dict) or message.get("jsonrpc") != self.VERSION:
+            _log.warning("ignored what is no message")
             return
+        identity, method = message.get("id"), message.get("method")
+        if isinstance(identity, (int, str)) and isinstance(method, str):
+            self._request(identity, method, message)
+        elif identity is not None or self._initialized or method == types.EXIT:
+            self._structured(message)
+
+    def _request(self, identity: int | str, method: str, message: dict[str, Any]) -> None:
         if self._shutdown:
-            self._refuse(identity, _INVALID_REQUEST, "the server is shutting down")
-        elif method == _UNREADABLE:
-            self._refuse(identity, -32602, f"the parameters of {message.params['method']} cannot be read")
+            self.refuse(identity, types.ErrorCodes.InvalidRequest, "the server is shutting down")
         elif method == types.INITIALIZE and self._initialized:
-            self._refuse(identity, _INVALID_REQUEST, "the server is initialized already")
+            self.refuse(identity, types.ErrorCodes.InvalidRequest, "the server is initialized already")
         elif method != types.INITIALIZE and not self._initialized:
-            self._refuse(identity, _NOT_INITIALIZED, "the server is not initialized yet")
-        else:
+            self.refuse(identity, types.ErrorCodes.ServerNotInitialized, "the server is not initialized yet")
+        elif self._structured(message):
             self._initialized = True
-            super().handle_message(message)
+        else:
+            self.refuse(identity, types.ErrorCodes.InvalidParams, f"the parameters of {method} cannot be read")
+
+    def _structured(self, message: dict[str, Any]) -> bool:
+        """Hand a message on; False where it does not fit its method."""
+        try:
+            structured = super().structure_message(message)
+        except JsonRpcException as error:
+            _log.warning("cannot read %s: %s", message.get("method"), error)
+            return False
+        super().handle_message(structured)
+        return True
 
     def _send_response(
         self, msg_id: int | str, result: Any | None = None, error: types.ResponseError | None = None
@@ -71,8 +72,13 @@ class Protocol(LanguageServerProtocol):
             return
         super()._send_response(msg_id, result, error)
 
-    def _refuse(self, identity: int | str, code: int, message: str) -> None:
-        self._send_response(identity, None, types.ResponseError(code=code, message=message))
+    def refuse(self, identity: int | str | None, code: types.ErrorCodes, message: str) -> None:
+        """Answer with an error; without an identity where the request could not even be read."""
+        error = types.ResponseError(code=code.value, message=message)
+        if identity is None:
+            self._send_data(types.ResponseErrorMessage(id=None, error=error))
+        else:
+            self._send_response(identity, None, error)
 
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> Generator[Any, Any, None]:
@@ -100,7 +106,3 @@ class Protocol(LanguageServerProtocol):
 def refused(message: str, data: dict[str, Any]) -> JsonRpcException:
     """RequestFailed: the request was fine, what it asked for cannot be done. One line, and the next step in `data`."""
     return JsonRpcException(message, code=int(types.LSPErrorCodes.RequestFailed), data=data)
-
-
-def internal(error: Exception) -> JsonRpcException:
-    return JsonRpcInternalError(f"internal {type(error).__name__}: {error}")

@@ -16,13 +16,13 @@ _EVERY_S = 2.0
 
 async def rounds(context: Context) -> None:
     """Until the server ends."""
-    seen = 0
+    seen = (0, 0)
     while True:
         seen = await _round(context, seen)
         await asyncio.sleep(_EVERY_S)
 
 
-async def _round(context: Context, seen: int) -> int:
+async def _round(context: Context, seen: tuple[int, int]) -> tuple[int, int]:
     if not context.trusted:
         return seen
     try:

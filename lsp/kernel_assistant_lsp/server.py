@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from json import JSONDecodeError
 from typing import Any
 
+from lsprotocol.types import ErrorCodes
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
@@ -23,20 +25,22 @@ class Server(LanguageServer):
         super().__init__("kernel-assistant", kernel_assistant.__version__, protocol_cls=Protocol, max_workers=2)
         protocol = self.protocol
         assert isinstance(protocol, Protocol)
-        self._greeting = protocol
+        self._answering = protocol
         self.context = Context(self, protocol.documents)
         register_all(self.context)
 
     @property
     def answered(self) -> int | str | None:
         """The request to initialize that has its answer already."""
-        return self._greeting.answered
+        return self._answering.answered
 
     @answered.setter
     def answered(self, identity: int | str | None) -> None:
-        self._greeting.answered = identity
+        self._answering.answered = identity
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """To the log: nobody who types wants a message box for a notification that came out of turn."""
-        if not isinstance(error, JsonRpcException):
+        if isinstance(error, (UnicodeDecodeError, JSONDecodeError)):
+            self._answering.refuse(None, ErrorCodes.ParseError, f"a message is no JSON: {error}")
+        elif not isinstance(error, JsonRpcException):
             _log.error("%s", error)

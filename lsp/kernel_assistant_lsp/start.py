@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from lsprotocol.types import MessageType
 
 from kernel_assistant.config import Settings
 from kernel_assistant.records import KernelTask
+from kernel_assistant.session.check_report import CHECK_FILE, CheckStatus, read_check
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.store import JobOptions, JobRow
@@ -40,7 +42,21 @@ def follow_row(context: Context, row: JobRow, settings: Settings) -> None:
 def _watch(context: Context, client: Client, job: str, task: KernelTask, options: JobOptions) -> None:
     place = place_of(task, options)
     view = first_view(job, place.path, place.class_name, kind=options.kind.value, budget=options.budget)
-    context.jobs.watch(view, place.path, client, job, lambda: ended(context, place.path))
+    context.jobs.watch(view, place.path, client, job, lambda: _ended(context, job, place.path))
+
+
+def _ended(context: Context, job: str, path: Path) -> None:
+    view = context.jobs.view(job)
+    if view is not None and view.result is not None and CHECK_FILE in view.result.artifacts:
+        context.spawn(_say_verdict(context, Path(view.result.artifacts[CHECK_FILE])))
+    ended(context, path)
+
+
+async def _say_verdict(context: Context, path: Path) -> None:
+    """Of a check of applied kernels, which its events do not tell."""
+    check = await in_thread(lambda: read_check(path))
+    kind = MessageType.Info if check.status is CheckStatus.ok else MessageType.Warning
+    context.tell(f"{check.name}: {check.status.value}: {check.message}", kind)
 
 
 def ended(context: Context, path: Path) -> None:

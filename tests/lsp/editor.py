@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from importlib import resources
-from pathlib import Path
 
 import pytest_lsp.clients
 from lsprotocol import types
@@ -24,7 +23,7 @@ def capabilities(name):
 
 
 class Editor:
-    """One editor with one server. `events` holds every `kernelAssistant/job`, `progress` every `$/progress` by token."""
+    """One editor with one server. `events` holds every `kernelAssistant/job`."""
 
     def __init__(self):
         self.client = make_test_lsp_client()
@@ -198,7 +197,7 @@ def position(text, place):
 
 
 def offset(text, where):
-    lines = text.splitlines(keepends=True) + [""]
+    lines = [*text.splitlines(keepends=True), ""]
     assert not set(text) & set("\v\f\x1c\x1d\x1e\x85\u2028\u2029")
     line = lines[where.line].encode("utf-16-le")
     return sum(map(len, lines[: where.line])) + len(line[: 2 * where.character].decode("utf-16-le"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 
@@ -24,7 +25,7 @@ print(model_kernels.counters())
 """
 
 
-async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, model, monkeypatch):
+async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, model, settings, monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "6s")
     editor = await start_editor()
     editor.open(model)
@@ -65,9 +66,10 @@ async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, mod
     assert applied["edited"] and editor.text(model) == diff["after"]
     assert "_kernels" not in model.read_text()
     editor.save(model)
-    counters = await asyncio.to_thread(run, workspace)
+    counters = await asyncio.to_thread(run, workspace, settings.counters_dir)
     assert "'kernel': 1" in counters and "'fallbacks': {}" in counters
-    assert (await editor.until_lens(model, "Undo"))[0].endswith("verified · show")
+    titles = await editor.until_lens(model, "last run")
+    assert titles[0].endswith("verified · last run: 1 call, none fell back · show") and titles[1] == "Undo"
 
     undone = await editor.command("undo", model, "Gate")
     assert undone["edited"] and editor.text(model) == text
@@ -80,8 +82,9 @@ async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, mod
     assert not (workspace / "model_kernels").exists()
 
 
-def run(workspace):
+def run(workspace, counters):
     program = RUN.format(folder=str(workspace))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "KERNEL_ASSISTANT_COUNTERS": str(counters)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from kernel_assistant.store import JobKind
 from kernel_assistant_lsp.commands.arguments import class_of
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.names import INPUTS
@@ -13,6 +17,10 @@ from kernel_assistant_lsp.threads import in_thread
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """`{"job"}`; for a class that says nowhere how it is called `{"job": null, "needs": "inputs", …}` with choices."""
+    return await submit(context, argument, JobKind.optimize)
+
+
+async def submit(context: Context, argument: dict[str, Any], kind: JobKind) -> dict[str, Any]:
     from kernel_assistant.session.prepare import prepare
     from kernel_assistant.source.declared import NoInputsError
 
@@ -21,7 +29,9 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     spec = f"{snapshot.path}:{name}"
 
     def prepared() -> Any:
-        return prepare(spec, settings, text=snapshot.text, inputs=settings.inputs, elsewhere=bool(settings.host))
+        return prepare(
+            spec, settings, text=snapshot.text, kind=kind, inputs=settings.inputs, elsewhere=bool(settings.host)
+        )
 
     try:
         task, options = await in_thread(prepared)
@@ -49,8 +59,6 @@ def _needed(uri: str, name: str, error: Any) -> dict[str, Any]:
 
 async def _offer(context: Context, needed: dict[str, Any]) -> None:
     """The same choice for a client that shows none of its own."""
-    from lsprotocol import types
-
     from kernel_assistant_lsp.commands import run_command
 
     titles = [choice["title"] for choice in needed["choices"]]
@@ -59,7 +67,10 @@ async def _offer(context: Context, needed: dict[str, Any]) -> None:
         message=f"{needed['message']}. {needed['nextStep']}",
         actions=[types.MessageActionItem(title=title) for title in titles],
     )
-    chosen = await context.server.window_show_message_request_async(params)
-    for choice in needed["choices"]:
-        if chosen is not None and choice["title"] == chosen.title:
-            await run_command(context, choice["command"], tuple(choice["arguments"]))
+    try:
+        chosen = await context.server.window_show_message_request_async(params)
+        for choice in needed["choices"]:
+            if chosen is not None and choice["title"] == chosen.title:
+                await run_command(context, choice["command"], tuple(choice["arguments"]))
+    except JsonRpcException as error:
+        context.tell(error.message, types.MessageType.Error)

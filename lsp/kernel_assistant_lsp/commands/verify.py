@@ -20,13 +20,9 @@ from kernel_assistant_lsp.threads import in_thread
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """`{"job"}`; `{"job": null, "status", "message", "nextStep"}` where a look tells that the kernels are not used."""
-    return await check(context, argument, JobKind.verify)
-
-
-async def check(context: Context, argument: dict[str, Any], kind: JobKind) -> dict[str, Any]:
     snapshot, name = class_of(context, argument)
     settings = context.settings(snapshot.path)
-    prepared = await in_thread(lambda: _prepared(context, argument, snapshot.path, name, settings, kind))
+    prepared = await in_thread(lambda: _prepared(context, argument, snapshot.path, name, settings))
     if isinstance(prepared, ClassCheck):
         verdict = {"status": prepared.status.value, "message": prepared.message, "nextStep": prepared.next_step}
         return {"job": None, **verdict}
@@ -34,7 +30,7 @@ async def check(context: Context, argument: dict[str, Any], kind: JobKind) -> di
 
 
 def _prepared(
-    context: Context, argument: dict[str, Any], path: Path, name: str, settings: Settings, kind: JobKind
+    context: Context, argument: dict[str, Any], path: Path, name: str, settings: Settings
 ) -> ClassCheck | tuple[KernelTask, JobOptions]:
     from kernel_assistant.session.check import Wish, prepare_applied
     from kernel_assistant.session.prepare import prepare_check
@@ -46,7 +42,7 @@ def _prepared(
     row = job_of(context, argument)
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to check", "optimize the class again")
-    return prepare_check(Path(row.result.artifacts["plan.json"]).parent, None, settings, kind)
+    return prepare_check(Path(row.result.artifacts["plan.json"]).parent, None, settings, JobKind.verify)
 
 
 def _applied(path: Path, name: str) -> AppliedClass | None:

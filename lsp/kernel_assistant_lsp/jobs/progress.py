@@ -11,6 +11,8 @@ from pygls.progress import Progress
 
 from kernel_assistant_lsp.jobs.view import JobView, told
 
+_DOING = {"optimize": "Optimizing", "lines": "Profiling"}
+
 
 class WorkDone:
     """One progress for each job, begun when the client has agreed to its token."""
@@ -43,7 +45,7 @@ class WorkDone:
         except JsonRpcException:
             return  # the client does not want to show it
         view = self._latest[job]
-        title = f"{'Optimizing' if view.kind == 'optimize' else 'Checking'} {view.class_name}"
+        title = f"{_DOING.get(view.kind, 'Checking')} {view.class_name}"
         begin = WorkDoneProgressBegin(title=title, cancellable=True, message=message(view), percentage=view.percent)
         self._progress.begin(_token(job), begin)
         self._begun.add(job)

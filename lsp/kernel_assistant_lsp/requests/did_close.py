@@ -13,3 +13,5 @@ def register(context: Context) -> None:
     def did_close(params: types.DidCloseTextDocumentParams) -> None:
         context.parses.forget(params.text_document.uri)
         context.undone_when_saved.pop(path_of(params.text_document.uri), None)
+        nothing = types.PublishDiagnosticsParams(uri=params.text_document.uri, diagnostics=[])
+        context.server.text_document_publish_diagnostics(nothing)

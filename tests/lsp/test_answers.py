@@ -1,0 +1,293 @@
+"""Whatever a client sends, in whatever order: one answer to each request, and a server that goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+
+import pytest
+
+TEXTS = [
+    "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return x\n",
+    "class B(nn.Module:\n  def forward(",
+    "from torch import nn\r\n\r\n@d\r\nclass Ä(nn.Module):\r\n\tdef forward(self, x): return '🙂'\r\n",
+    "\ufeffclass C:\n    '''\n",
+    "def f():\n    class Inner(torch.nn.Module):\n        def forward(self, x): ...\n" * 3,
+    "a\x0cb\u2028c\x85d\x1ce\rclass D(Module):\n\x00",
+    "\ud83d class E(nn.Module): pass",
+    "",
+]
+URIS = [
+    "file:///nowhere/a%20b/model.py",
+    "file:///nowhere/ä.py",
+    "file:///nowhere/kernel.cu",
+    "untitled:Untitled-1",
+    "git:/x.py?{}",
+    "",
+    "file://",
+    "no uri at all",
+]
+COMMANDS = ["optimize", "cancel", "apply", "undo", "discard", "verify", "show", "ignore", "diff", "jobs", "inputs", "x"]
+
+
+class Wire:
+    """A server, and every message that it sent."""
+
+    def __init__(self, environment):
+        command = [sys.executable, "-m", "kernel_assistant", "lsp"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        )
+        self.answers = Counter()
+        self.got = {}
+        self._arrived = threading.Condition()
+        self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._drain)]
+        for reader in self._readers:
+            reader.start()
+        self.stderr = b""
+
+    def raw(self, body, header=None):
+        self.process.stdin.write((header or b"Content-Length: %d\r\n\r\n" % len(body)) + body)
+        self.process.stdin.flush()
+
+    def send(self, **message):
+        self.raw(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def answer(self, identity, seconds=30):
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: identity in self.got or self.process.poll() is not None, seconds)
+        assert identity in self.got, self.stderr.decode()[-2000:]
+        return self.got[identity]
+
+    def start(self, **options):
+        self.send(
+            id="start",
+            method="initialize",
+            params={"processId": None, "rootUri": None, "capabilities": {}, "initializationOptions": options},
+        )
+        self.answer("start")
+        self.send(method="initialized", params={})
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(30)
+        for reader in self._readers:
+            reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+    def _drain(self):
+        for line in self.process.stderr:
+            self.stderr += line
+
+    def _read(self):
+        stream = self.process.stdout
+        while header := stream.readline():
+            length = int(header.split(b":")[1]) if header.lower().startswith(b"content-length") else 0
+            while stream.readline() not in (b"\r\n", b""):
+                pass
+            message = json.loads(stream.read(length))
+            with self._arrived:
+                if "method" in message and "id" in message:
+                    threading.Thread(target=self._refuse, args=(message["id"],), daemon=True).start()
+                elif "id" in message:
+                    self.answers[message["id"]] += 1
+                    self.got[message["id"]] = message
+                self._arrived.notify_all()
+        with self._arrived:
+            self._arrived.notify_all()
+
+    def _refuse(self, identity):
+        """Some clients answer what they do not know with an error."""
+        try:
+            self.send(id=identity, error={"code": -32601, "message": "no"})
+        except (OSError, ValueError):
+            pass
+
+
+@pytest.fixture
+def wire(home):
+    started = []
+
+    def start():
+        started.append(Wire(dict(os.environ)))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.end()
+
+
+def position(chance):
+    numbers = [0, 1, 2, 3, 7, 10_000, 2**31 - 1]
+    return {"line": chance.choice(numbers), "character": chance.choice(numbers)}
+
+
+def where(chance):
+    return {"start": position(chance), "end": position(chance)}
+
+
+def request(chance):
+    """A method and its parameters: mostly right, sometimes not."""
+    document = {"uri": chance.choice(URIS)}
+    argument = {
+        "uri": document["uri"],
+        "class": chance.choice(["A", "Ä", "", "Inner"]),
+        "job": chance.choice(["1", "x"]),
+    }
+    if chance.random() < 0.3:
+        argument.pop(chance.choice(list(argument)))
+    name = chance.choice(COMMANDS)
+    action = {"title": "t", "data": chance.choice([None, 1, {"do": "ignore", "uri": document["uri"], "class": "A"}])}
+    return chance.choice(
+        [
+            ("textDocument/codeLens", {"textDocument": document}),
+            (
+                "textDocument/codeAction",
+                {"textDocument": document, "range": where(chance), "context": {"diagnostics": []}},
+            ),
+            ("codeAction/resolve", action),
+            ("workspace/executeCommand", {"command": f"kernelAssistant.{name}", "arguments": [argument]}),
+            (
+                "workspace/executeCommand",
+                {"command": f"kernelAssistant.{name}", "arguments": chance.choice([[], [3], None])},
+            ),
+            ("textDocument/hover", {"textDocument": document, "position": position(chance)}),
+            ("textDocument/codeLens", chance.choice([None, [], {"textDocument": 3}, {}])),
+            ("made/up", {"jsonrpc": "2.0", "id": 7}),
+            ("initialize", {"processId": None, "rootUri": None, "capabilities": {}}),
+        ]
+    )
+
+
+def notification(chance):
+    uri = chance.choice(URIS)
+    versioned = {"uri": uri, "version": chance.choice([1, 2, -5, None])}
+    text = chance.choice(TEXTS)
+    item = {"uri": uri, "languageId": "python", "version": 1, "text": text}
+    change = chance.choice([{"text": text}, {"range": where(chance), "text": text[: chance.randrange(9)]}])
+    return chance.choice(
+        [
+            ("textDocument/didOpen", {"textDocument": item}),
+            ("textDocument/didOpen", {"textDocument": item}),
+            ("textDocument/didChange", {"textDocument": versioned, "contentChanges": [change, change]}),
+            ("textDocument/didChange", {"textDocument": versioned, "contentChanges": [change]}),
+            ("textDocument/didSave", {"textDocument": {"uri": uri}}),
+            ("textDocument/didClose", {"textDocument": {"uri": uri}}),
+            (
+                "workspace/didChangeConfiguration",
+                {"settings": chance.choice([None, 5, {"kernelAssistant": {"budget": "?"}}])},
+            ),
+            ("workspace/didChangeWatchedFiles", {"changes": [{"uri": uri, "type": 2}]}),
+            ("window/workDoneProgress/cancel", {"token": chance.choice([1, "kernel-assistant/job/1"])}),
+            ("kernelAssistant/watchStatus", chance.choice([{"on": True}, {"on": False}, None, 3])),
+            ("$/cancelRequest", {"id": chance.randrange(200)}),
+            ("$/setTrace", {"value": "verbose"}),
+            ("made/up", chance.choice([None, [], {"a": 1}])),
+        ]
+    )
+
+
+BROKEN = [
+    b"{",
+    b"\xff\xfe{}",
+    b"[]",
+    b"null",
+    b'{"jsonrpc":"2.0"}',
+    b'{"jsonrpc":"1.0","method":"x"}',
+    b'{"id":3}',
+    '{"jsonrpc":"2.0","method":"ä"}'.encode("utf-16"),
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_request_is_answered_once(wire, seed):
+    chance = random.Random(seed)
+    server = wire()
+    server.start(progress=chance.choice(["client", None]))
+    for identity in range(200):
+        for _ in range(chance.randrange(4)):
+            method, params = notification(chance)
+            server.send(method=method, params=params)
+        if chance.random() < 0.15:
+            server.raw(chance.choice(BROKEN))
+        method, params = request(chance)
+        server.send(id=identity, method=method, params=params)
+    for identity in range(200):
+        server.answer(identity)
+    server.send(id="last", method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
+    assert "result" in server.answer("last")
+    server.send(id="shutdown", method="shutdown")
+    server.send(id="late", method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
+    assert server.answer("shutdown")["result"] is None
+    assert server.answer("late")["error"]["code"] == -32600
+    server.send(method="exit")
+    server.end()
+    assert {count for identity, count in server.answers.items() if identity is not None} == {1}
+    assert "Traceback" not in server.stderr.decode()
+
+
+def test_before_initialize_there_is_an_answer_too(wire):
+    server = wire()
+    server.send(method="textDocument/didOpen", params={"textDocument": {}})
+    server.send(id=1, method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
+    assert server.answer(1)["error"]["code"] == -32002
+    server.start()
+    server.send(id=2, method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
+    assert server.answer(2)["result"] == []
+
+
+@pytest.mark.parametrize("half", [b"", b"Content-Le", b"Content-Length: 400\r\n\r\n{", b"\r\n\r\n\r\n"])
+def test_a_client_that_vanishes_takes_the_server_along(wire, half):
+    server = wire()
+    server.start()
+    server.process.stdin.write(half)
+    server.end()
+    assert server.process.returncode == 0
+
+
+def test_what_is_typed_is_what_the_server_has(wire):
+    """Random incremental edits in the units of each encoding, against a copy kept here."""
+    chance = random.Random(5)
+    for encoding in ("utf-8", "utf-16", "utf-32"):
+        server = wire()
+        capabilities = {"general": {"positionEncodings": [encoding]}, "workspace": {"applyEdit": True}}
+        params = {"processId": None, "rootUri": None, "capabilities": capabilities}
+        server.send(id="start", method="initialize", params=params)
+        assert server.answer("start")["result"]["capabilities"]["positionEncoding"] == encoding
+        text = TEXTS[0]
+        uri = URIS[0]
+        item = {"uri": uri, "languageId": "python", "version": 1, "text": text}
+        server.send(method="textDocument/didOpen", params={"textDocument": item})
+        for version in range(2, 60):
+            first, last = sorted(chance.randrange(len(text) + 1) for _ in "ab")
+            if "\r\n" in (text[first - 1 : first + 1], text[last - 1 : last + 1]):
+                continue
+            put = chance.choice(["", "é", "🙂", "\n", "\r\n", "\x0c", "\u2028", "    ", "x = 1"])
+            change = {"range": {"start": at(text, first, encoding), "end": at(text, last, encoding)}, "text": put}
+            text = text[:first] + put + text[last:]
+            document = {"uri": uri, "version": version}
+            server.send(method="textDocument/didChange", params={"textDocument": document, "contentChanges": [change]})
+        classed = text + "\nimport torch\nclass Last(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
+        end = {"start": at(text, len(text), encoding), "end": at(text, len(text), encoding)}
+        change = {"range": end, "text": classed[len(text) :]}
+        document = {"uri": uri, "version": 99}
+        server.send(method="textDocument/didChange", params={"textDocument": document, "contentChanges": [change]})
+        argument = {"uri": uri, "class": "Last", "how": "draft"}
+        params = {"command": "kernelAssistant.diff", "arguments": [{**argument, "job": "1"}]}
+        server.send(id="text", method="workspace/executeCommand", params=params)
+        assert "error" in server.answer("text")
+        server.end()
+
+
+def at(text, offset, encoding):
+    lines = text[:offset].replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    size = {"utf-8": 1, "utf-16": 2, "utf-32": 4}[encoding]
+    name = encoding if encoding == "utf-8" else f"{encoding}-le"
+    return {"line": len(lines) - 1, "character": len(lines[-1].encode(name)) // size}
