@@ -20,7 +20,7 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) EXAMPLE=$(EXAMPLE) BUDGET=$(BUDGET) DEMO_FLAGS= PYTEST_FLAGS= BENCH_FLAGS="
 
 .PHONY: demo
@@ -34,6 +34,10 @@ test: system $(STAMP) ## run every test
 .PHONY: test-vllm
 test-vllm: system $(STAMP) ## run the tests that need vLLM, on the CPU (fetches 3.4 GB once)
 	@.ci/vllm $(BIN)/python
+
+.PHONY: test-editors
+test-editors: system $(STAMP) ## run the tests in VS Code, Neovim and Emacs (fetches 620 MB once)
+	@.ci/editors $(BIN)/python
 
 .PHONY: check
 check: lint ## what to run before a commit: linters, types, import contracts, the quick tests
@@ -69,4 +73,5 @@ system:
 .PHONY: clean
 clean: ## remove .venv, caches and build outputs from the checkout
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	cd extensions/vscode && rm -rf dist node_modules LICENSE *.vsix
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
