@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+import click
 import msgspec
 
 from kernel_assistant.agent.stops import Stop
@@ -59,6 +60,7 @@ class Player:
     """Plays until the time is over. `counts` says what became of the lessons."""
 
     def __init__(self, options: Options) -> None:
+        began = time.monotonic()
         self.options = options
         self.counts: Counter[str] = Counter()
         name = f"{options.target}-{options.part:02}.jsonl"
@@ -71,6 +73,7 @@ class Player:
         order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         self._worker = Worker(options.python, log=options.out / f"worker-{options.part:02}.log", env=order)
         self._worker.start(self._cancel)
+        started = time.monotonic() - began
         device = _device(options)
         self._cache = options.cache
         number = options.part if options.own_device else device.index
@@ -84,6 +87,8 @@ class Player:
             threads=options.builders,
             cores=options.builder_cores,
         )
+        ready = time.monotonic() - began
+        click.echo(f"process {options.part}: worker after {started:.1f} s, bandwidth after {ready:.1f} s", err=True)
 
     def run(self) -> None:
         waiting: deque[Waiting] = deque()
