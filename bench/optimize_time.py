@@ -1,8 +1,14 @@
 """From `optimize` to the first verified and the first faster candidate, with nothing warm and with everything warm: the
-generator's, and over several examples that of the shipped model where there is one."""
+generator's, and over several examples that of the shipped model where there is one.
+
+    python -m bench.optimize_time --target cuda --model FILE --budget 10 --examples 4
+
+measures another model, a GGUF file, alone.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import tempfile
@@ -69,10 +75,14 @@ def _of_the_model(settings: Settings, budget: int, folder: Path, environment: di
         _run(EXAMPLES / f"{name}.py", f"model-{name}", "auto", settings.target, budget, folder, environment)
         for name in names
     ]
+    return _to_first(runs, settings.target)
+
+
+def _to_first(runs: list[Run], target: str) -> list[Figure]:
     figures = []
     for what, times, aim in (
-        ("verified", [run.verified for run in runs], AIMS[settings.target][0]),
-        ("faster", [run.faster for run in runs], AIMS[settings.target][1]),
+        ("verified", [run.verified for run in runs], AIMS[target][0]),
+        ("faster", [run.faster for run in runs], AIMS[target][1]),
     ):
         found = [seconds for seconds in times if math.isfinite(seconds)]
         figures.append(Figure(f"shipped model: examples with one {what}", len(found), "", f"of {len(runs)}"))
@@ -85,11 +95,18 @@ def _of_the_model(settings: Settings, budget: int, folder: Path, environment: di
 
 
 def _run(
-    example: Path, name: str, policy: str, target: str, budget: int, folder: Path, environment: dict[str, str]
+    example: Path,
+    name: str,
+    policy: str,
+    target: str,
+    budget: int,
+    folder: Path,
+    environment: dict[str, str],
+    model: str = "",
 ) -> Run:
     out = folder / f"{name}.json"
     arguments = ["optimize", str(example), "--json", "--target", target, "--budget", f"{budget}s", "--policy", policy]
-    seconds, megabytes = run_measured(arguments, environment, out)
+    seconds, megabytes = run_measured([*arguments, *(["--model", model] if model else [])], environment, out)
     result = json.loads(out.read_text(encoding="utf-8"))
     events = _events(folder, result["artifacts"]["job"])
     began = events[0].time
@@ -126,3 +143,36 @@ def _faster(event: CandidateEvaluated) -> bool:
 def _events(folder: Path, job: str) -> list[AnyEvent]:
     (log,) = [path for path in folder.rglob("*.jsonl") if job in str(path)]
     return [decode_event(line) for line in log.read_bytes().splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="From optimize to the first verified and the first faster candidate.")
+    parser.add_argument("--target", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--model", required=True, help="GGUF file of a small model")
+    parser.add_argument("--budget", type=int, default=15, help="seconds of each search")
+    parser.add_argument("--examples", type=int, default=len(FOR_THE_MODEL))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ka-") as name:
+        folder = Path(name)
+        environment = own_home(folder)
+        try:
+            run_measured(["models", "add", "measured", str(Path(options.model).resolve()), "--compact"], environment)
+            # So that workers are warm.
+            _run(EXAMPLE, "warm", "generator", options.target, 3, folder, environment)
+            runs = []
+            for example in FOR_THE_MODEL[: options.examples]:
+                path = EXAMPLES / f"{example}.py"
+                runs.append(
+                    _run(path, example, "auto", options.target, options.budget, folder, environment, "measured")
+                )
+                one = runs[-1]
+                times = f"verified {one.verified:.1f} s, faster {one.faster:.1f} s, command {one.seconds:.1f} s"
+                print(f"{example}: {times}, outcome {one.result['outcome']}", flush=True)
+        finally:
+            stop(environment)
+    for figure in _to_first(runs, options.target):
+        print(f"{figure.name}: {figure.value:.1f} {figure.unit} ({figure.how})")
+
+
+if __name__ == "__main__":
+    main()
