@@ -99,15 +99,10 @@ def _of_class(
 def _action(
     title: str, command: str, argument: Mapping[str, str], hindrance: str = "", *, preferred: bool = False
 ) -> CodeAction:
+    if hindrance:
+        return CodeAction(title=title, kind=KIND, disabled=CodeActionDisabled(reason=hindrance))
     call = Command(title=title, command=command, arguments=[dict(argument)])
-    disabled = CodeActionDisabled(reason=hindrance) if hindrance else None
-    return CodeAction(
-        title=title,
-        kind=KIND,
-        command=call,
-        disabled=disabled,
-        is_preferred=True if preferred and not disabled else None,
-    )
+    return CodeAction(title=title, kind=KIND, command=call, is_preferred=True if preferred else None)
 
 
 def _ignore(snapshot: Snapshot, one: ModuleClass, abilities: Abilities) -> CodeAction:

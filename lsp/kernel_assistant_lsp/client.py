@@ -16,6 +16,7 @@ class Abilities:
     job_events: bool = False
     work_done: bool = False
     refreshes_lenses: bool = False
+    refreshes_hints: bool = False
     resolves_edits: bool = False
     disabled_actions: bool = False
     applies_edits: bool = False
@@ -33,10 +34,12 @@ def abilities(capabilities: types.ClientCapabilities, options: Mapping[str, Any]
     edits = workspace.workspace_edit if workspace else None
     watched = workspace.did_change_watched_files if workspace else None
     lens = workspace.code_lens if workspace else None
+    inlay = workspace.inlay_hint if workspace else None
     return Abilities(
         job_events=options.get("progress") == "client",
         work_done=bool(window and window.work_done_progress),
         refreshes_lenses=bool(lens and lens.refresh_support),
+        refreshes_hints=bool(inlay and inlay.refresh_support),
         resolves_edits=bool(resolve and "edit" in resolve.properties),
         disabled_actions=bool(action and action.disabled_support),
         applies_edits=bool(workspace and workspace.apply_edit),

@@ -127,13 +127,16 @@ class Context:
             self.look_soon(snapshot.uri, 0.0)
 
     def refresh(self) -> None:
-        """Have the client ask for lenses again, not more than a few times a second."""
-        if self.abilities.refreshes_lenses and self._refresh is None:
+        """Have the client ask for lenses and inlay hints again, not more than a few times a second."""
+        if self._refresh is None:
             self._refresh = asyncio.get_running_loop().call_later(_REFRESH_S, self._refresh_now)
 
     def _refresh_now(self) -> None:
         self._refresh = None
-        self.server.workspace_code_lens_refresh(None)
+        if self.abilities.refreshes_lenses:
+            self.server.workspace_code_lens_refresh(None)
+        if self.abilities.refreshes_hints:
+            self.server.workspace_inlay_hint_refresh(None)
 
     def _on_job(self, before: JobView, view: JobView) -> None:
         if self.abilities.job_events:

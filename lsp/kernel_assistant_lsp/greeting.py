@@ -16,6 +16,9 @@ CAPABILITIES: dict[str, Any] = {
     "textDocumentSync": {"openClose": True, "change": 2, "save": True},
     "codeActionProvider": {"codeActionKinds": ["refactor.rewrite"], "resolveProvider": True},
     "codeLensProvider": {"resolveProvider": False},
+    "hoverProvider": True,
+    "inlayHintProvider": {"resolveProvider": False},
+    "inlineCompletionProvider": {},
     "executeCommandProvider": {
         "commands": [
             f"kernelAssistant.{name}"

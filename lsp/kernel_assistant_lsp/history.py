@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernel_assistant.apply import AppliedClass, find_applied
@@ -13,20 +13,33 @@ from kernel_assistant.apply.package import package_name
 from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError
-from kernel_assistant.store import Store
+from kernel_assistant.records.line_profile import LineProfile
+from kernel_assistant.session.lines_job import latest_lines
+from kernel_assistant.store import JobRow, Store
 from kernel_assistant_lsp.state import ClassState, applied_figure, newest_jobs, of_job
 
-States = Mapping[str, ClassState]
+#: Newest jobs of a file that are looked at.
+_MOST = 50
+
+
+@dataclass(frozen=True)
+class Known:
+    """Of one file: `states` and the newest `profiles` by class, and the jobs that hovers tell of, newest first."""
+
+    states: Mapping[str, ClassState] = field(default_factory=dict)
+    profiles: Mapping[str, LineProfile] = field(default_factory=dict)
+    rows: tuple[JobRow, ...] = ()
 
 
 class History:
-    """States of classes by file. `read` is slow and may run in a thread; `of` never waits."""
+    """`read` is slow and may run in a thread; `of` never waits."""
 
     def __init__(self, settings: Settings) -> None:
         self._state_dir = settings.state_dir
         self._counters_dir = settings.counters_dir
         self._store: Store | None = None
-        self._known: dict[Path, States] = {}
+        self._known: dict[Path, Known] = {}
+        self._rows: dict[Path, tuple[int, tuple[JobRow, ...]]] = {}
 
     @property
     def store(self) -> Store:
@@ -35,15 +48,19 @@ class History:
             self._store = Store(self._state_dir)
         return self._store
 
-    def of(self, path: Path) -> States:
-        return self._known.get(path, {})
+    def of(self, path: Path) -> Known:
+        return self._known.get(path, _NOTHING)
+
+    def forget_rows(self) -> None:
+        """Our own connection has written: what it read before is old."""
+        self._rows.clear()
 
     def read(self, path: Path, text: str) -> bool:
         """Look again; whether anything is different. Raises StoreError."""
-        states = self._read(path, text)
-        if states is None or states == self._known.get(path, {}):
+        known = self._read(path, text)
+        if known is None or known == self.of(path):
             return False
-        self._known[path] = states
+        self._known[path] = known
         return True
 
     def changed_by_others(self, seen: tuple[int, int]) -> tuple[int, int]:
@@ -54,17 +71,30 @@ class History:
     def _there(self) -> bool:
         return self._store is not None or (self._state_dir / "store.sqlite").exists()
 
-    def _read(self, path: Path, text: str) -> States | None:
+    def _read(self, path: Path, text: str) -> Known | None:
         """None where the text is not Python at the moment: what is known stands."""
         try:
             decorated = decorated_classes(text)
         except (SyntaxError, ValueError):
             return None
-        rows = newest_jobs(self.store.jobs_of(str(path))) if self._there() else {}
-        states = {name: of_job(row, text) for name, row in rows.items()}
+        rows = self._jobs(path) if self._there() else ()
+        newest = newest_jobs(rows)
+        states = {name: of_job(row, text) for name, row in newest.items()}
         for name, one in _applied(path, decorated).items():
             states[name] = _with_kernels(states.get(name, ClassState()), one, text, self._counters_dir)
-        return states
+        profiles = {name: latest_lines(list(rows), name) for name in dict.fromkeys(row.task.class_name for row in rows)}
+        found = {name: profile for name, profile in profiles.items() if profile is not None}
+        return Known(states, found, tuple(newest.values()))
+
+    def _jobs(self, path: Path) -> tuple[JobRow, ...]:
+        """Read again only where the store has changed: each carries the whole text that it ran."""
+        version = self.store.data_version()
+        if path not in self._rows or self._rows[path][0] != version:
+            self._rows[path] = (version, tuple(self.store.jobs_of(str(path), limit=_MOST)))
+        return self._rows[path][1]
+
+
+_NOTHING = Known()
 
 
 def _applied(path: Path, decorated: list[str]) -> dict[str, AppliedClass | None]:

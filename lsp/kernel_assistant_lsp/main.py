@@ -18,6 +18,8 @@ def serve(port: int | None) -> None:
     """Serve one client, on the standard streams or on 127.0.0.1, then end the process."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     greeted = greet(sys.stdin.buffer, sys.stdout.buffer, kernel_assistant.__version__) if port is None else None
+    # Parsing in a thread must not keep the event loop waiting for its turn.
+    sys.setswitchinterval(0.001)
     server = _server()
     if greeted is None:
         server.start_tcp("127.0.0.1", port or 0)

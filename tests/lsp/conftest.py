@@ -100,3 +100,132 @@ async def start_editor(workspace):
     yield start
     for editor in started:
         await editor.close()
+
+
+@pytest.fixture
+def improved(settings, tmp_path):
+    """File and its text → the number of a job that improved its class Gate. The kernels are not for running."""
+    from kernel_assistant.records import JobOutcome, OptimizeResult
+    from kernel_assistant.records.result import Best
+    from kernel_assistant.source.build import build_task
+    from kernel_assistant.store import JobOptions, JobState, Store
+
+    def add(path, text, class_name="Gate"):
+        store = Store(settings.state_dir)
+        task = build_task(f"{path}:{class_name}", target="cpu", numerics="kernelbench", text=text)
+        row = store.add_job(task, JobOptions(), "cpu:0")
+        store.mark_running(row.id)
+        artifacts = write_result(settings.jobs_dir / row.id / "result", task)
+        best = Best(
+            policy="generator",
+            speedup_vs_eager=3.0,
+            speedup_vs_compile=2.0,
+            speedup_vs_compile_ci=(1.9, 2.1),
+            error_vs_fp64=1e-7,
+            error_ratio=1.0,
+            precision="fp32",
+            roofline=0.5,
+            share_in_our_kernels=1.0,
+            files=(),
+        )
+        result = OptimizeResult(
+            task=task.name,
+            target="cpu",
+            device="test",
+            outcome=JobOutcome.improved,
+            best=best,
+            evaluations=1,
+            seconds=1.0,
+            stop_reason="finished",
+            artifacts={"job": row.id, **artifacts},
+        )
+        store.mark_ended(row.id, JobState.done, result=result)
+        store.close()
+        return row.id
+
+    return add
+
+
+def write_result(folder, task):
+    """A result as a job leaves it, of one element-wise kernel."""
+    from kernel_assistant.records import (
+        Accuracy,
+        Candidate,
+        Evaluation,
+        Launch,
+        Node,
+        OpGraph,
+        Outcome,
+        Plan,
+        Stage,
+        TensorSpec,
+        Tier,
+        Timing,
+    )
+    from kernel_assistant.records.candidate import BufferSpec
+    from kernel_assistant.records.graph import Value
+    from kernel_assistant.session.artifacts import write_result as write
+    from kernel_assistant.targets.base import DeviceFacts
+
+    plan = Plan(
+        target="cpu",
+        dims=("B",),
+        inputs=(BufferSpec(name="x0", dtype="f32", shape=("B", "64")),),
+        outputs=(BufferSpec(name="out0", dtype="f32", shape=("B", "64")),),
+        launches=(Launch(symbol="gate", args=(("x", "x0"), ("out", "out0"), ("n", "B*64"))),),
+        schedule="rows",
+    )
+    candidate = Candidate(plan=plan, sources={"gate.cpp": "// not for running\n"}, origin="test")
+    rows = TensorSpec(dtype="f32", shape=("B", "64"))
+    graph = OpGraph(
+        dims={"B": 8},
+        inputs=(Value(name="x0", spec=rows),),
+        nodes=(Node(name="relu", op="relu.default", args=("%x0",), spec=rows),),
+        outputs=("relu",),
+    )
+    accuracy = Accuracy(
+        error=1e-7,
+        reference_error=1e-7,
+        error_ratio=1.0,
+        relative_error=1e-8,
+        inputs_tried=8,
+        shapes_tried=3,
+        bit_reproducible=True,
+    )
+    timing = Timing(
+        candidate_ms=0.1,
+        eager_ms=0.3,
+        compile_ms=0.2,
+        speedup_vs_eager=3.0,
+        speedup_vs_compile=2.0,
+        speedup_vs_compile_ci=(1.9, 2.1),
+    )
+    evaluation = Evaluation(
+        candidate=candidate.hash(),
+        tier=Tier.full,
+        outcome=Outcome.correct,
+        stage=Stage.profile,
+        message="correct",
+        accuracy=accuracy,
+        timing=timing,
+    )
+    spec = {"dtype": "f32", "shape": ["B", "64"], "strides": None}
+    facts = {
+        "attributes": {"": {"(class)": task.class_name}},
+        "inputs": [spec],
+        "ranges": {"B": [1, 5000]},
+        "call": {"args": ["x0"], "kwargs": {}},
+        "result": "single",
+        "versions": {},
+    }
+    return write(
+        folder,
+        task=task,
+        graph=graph,
+        device=DeviceFacts(target="cpu", name="test", arch="x86-64-avx2"),
+        facts=facts,
+        trajectory=None,
+        candidate=candidate,
+        evaluation=evaluation,
+        binaries={"kernels.x86-64-avx2.so": b"not for running"},
+    )

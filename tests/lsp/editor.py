@@ -127,6 +127,12 @@ class Editor:
         params = types.ExecuteCommandParams(command=f"kernelAssistant.{name}", arguments=[argument])
         return plain(await self.client.workspace_execute_command_async(params))
 
+    async def until_message(self, part, seconds=20):
+        deadline = time.monotonic() + seconds
+        while not any(part in one.message for one in self.client.messages):
+            assert time.monotonic() < deadline, self.client.messages
+            await asyncio.sleep(0.05)
+
     async def until_job(self, job, *states, seconds=120):
         """The first event of `job` in one of `states`."""
         deadline = time.monotonic() + seconds

@@ -19,5 +19,6 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
         return row.id
 
     job = await in_thread(discard)
+    context.history.forget_rows()
     context.look_soon(snapshot.uri, 0.0)
     return {"discarded": job}

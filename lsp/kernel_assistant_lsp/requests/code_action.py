@@ -21,7 +21,7 @@ def register(context: Context) -> None:
             snapshot,
             params.range,
             context.classes(snapshot),
-            context.history.of(snapshot.path),
+            context.history.of(snapshot.path).states,
             context.jobs.running(snapshot.path),
             context.abilities,
         )

@@ -15,4 +15,4 @@ def register(context: Context) -> None:
         if snapshot is None or not context.trusted or not context.configuration.is_on(snapshot.path, "lens"):
             return []
         path = snapshot.path
-        return lenses(snapshot, context.classes(snapshot), context.history.of(path), context.jobs.running(path))
+        return lenses(snapshot, context.classes(snapshot), context.history.of(path).states, context.jobs.running(path))

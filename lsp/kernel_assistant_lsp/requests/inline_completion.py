@@ -1,0 +1,40 @@
+"""`textDocument/inlineCompletion`: a verified result where its class is edited, a model's words in CUDA files."""
+
+from __future__ import annotations
+
+import logging
+
+from lsprotocol import types
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.policy.client import ModelClient
+from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.features import ghost
+
+_log = logging.getLogger(__name__)
+
+
+def register(context: Context) -> None:
+    @context.server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
+    async def inline_completion(params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
+        snapshot = context.documents.opened(params.text_document.uri)
+        if snapshot is None or not context.trusted or not context.configuration.is_on(snapshot.path, "ghostText"):
+            return []
+        if snapshot.path.suffix == ".py":
+            rows = context.history.of(snapshot.path).rows
+            return [item for row in rows for item in ghost.body(snapshot, params.position, row)][:1]
+        try:
+            settings = context.settings(snapshot.path)
+            if not (settings.endpoint or settings.model) or not ghost.in_workspace(snapshot.path):
+                return []
+            return await ghost.continue_cuda(snapshot, params.position, lambda: _client(settings))
+        except KernelAssistantError as error:
+            _log.warning("no suggestion: %s", error.cause)
+            return []
+
+
+def _client(settings: Settings) -> ModelClient:
+    from kernel_assistant.policy.connect import connect
+
+    return connect(settings, settings.endpoint, settings.model).client(0)

@@ -1,0 +1,195 @@
+"""Texts that move while results are there: unsaved, edited, odd encodings and line ends, refused edits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from conftest import MODEL
+from pygls.exceptions import JsonRpcException
+
+pytestmark = pytest.mark.asyncio
+
+
+async def until(condition, seconds=20):
+    for _ in range(seconds * 10):
+        if condition():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("it did not happen")
+
+
+ODD = {
+    "crlf": MODEL.replace("\n", "\r\n").encode(),
+    "bom": b"\xef\xbb\xbf" + MODEL.encode(),
+    "tabs": MODEL.replace("    ", "\t").encode(),
+    "beyond the basic plane": f"# 🙂 größer\n{MODEL}".encode(),
+    "no end": MODEL.rstrip().encode(),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_apply_and_undo_go_through_the_buffer(start_editor, model, improved, name):
+    model.write_bytes(ODD[name])
+    text = ODD[name].decode("utf-8-sig")
+    improved(model, text)
+    editor = await start_editor()
+    editor.open(model, text)
+    await editor.until_lens(model, "2.0× vs torch.compile · verified")
+    diff = await editor.command("diff", model, "Gate")
+    applied = await editor.command("apply", model, "Gate")
+    assert applied["edited"] and model.read_bytes() == ODD[name]
+    assert editor.text(model) == diff["after"] != text
+    assert diff["after"].count("\r") == text.count("\r") + 2 * ("\r" in text)
+    package = model.parent / "model_kernels"
+    assert (package / "load.py").is_file()
+    await editor.until_lens(model, "Undo")
+    await editor.command("undo", model, "Gate")
+    assert editor.text(model) == text and package.is_dir()
+    editor.save(model)
+    await until(lambda: not package.exists())
+
+
+async def test_edits_elsewhere_keep_their_place_and_an_edit_of_the_class_is_refused(start_editor, model, improved):
+    improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    editor.type(model, "import torch\n", "import torch\n\nLIMIT = 3\n")
+    await editor.command("apply", model, "Gate")
+    assert "LIMIT = 3" in editor.text(model) and "_kernels/load.py" in editor.text(model)
+    await editor.command("undo", model, "Gate")
+    editor.type(model, "* 0.5", "* 0.25")
+    await editor.until_lens(model, "stale: Gate was edited since job 1")
+    with pytest.raises(JsonRpcException, match="has changed since the job") as refused:
+        await editor.command("apply", model, "Gate")
+    assert refused.value.code == -32803
+    editor.type(model, "* 0.25", "* 0.5")
+    await editor.until_lens(model, "verified")
+
+
+async def test_kernels_of_an_edited_class_are_stale(start_editor, model, improved):
+    improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    await editor.command("apply", model, "Gate")
+    editor.type(model, "* 0.5", "* 0.25")
+    titles = await editor.until_lens(model, "stale: Gate has been edited since its kernels were verified")
+    assert titles[0].endswith("optimize again")
+
+
+async def test_an_editor_that_does_not_take_the_edit_leaves_nothing_behind(start_editor, model, improved):
+    improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    editor.refuse_edits = "the file is locked"
+    with pytest.raises(JsonRpcException, match="the file is locked"):
+        await editor.command("apply", model, "Gate")
+    assert not (model.parent / "model_kernels").exists() and editor.text(model) == MODEL
+
+
+async def test_a_read_only_file_is_refused_before_anything_is_written(start_editor, model, improved):
+    improved(model, MODEL)
+    model.chmod(0o444)
+    editor = await start_editor()
+    editor.open(model)
+    with pytest.raises(JsonRpcException, match="read-only"):
+        await editor.command("apply", model, "Gate")
+    assert not (model.parent / "model_kernels").exists()
+
+
+async def test_an_editor_without_edits_has_its_saved_file_changed(start_editor, model, improved):
+    def without_edits(capabilities):
+        capabilities.workspace.apply_edit = False
+
+    improved(model, MODEL)
+    editor = await start_editor(change=without_edits)
+    editor.open(model)
+    assert not (await editor.command("apply", model, "Gate"))["edited"]
+    assert "_kernels/load.py" in model.read_text()
+    await editor.command("undo", model, "Gate")
+    assert model.read_text() == MODEL
+    editor.type(model, "import torch\n", "import torch\n\n")
+    with pytest.raises(JsonRpcException, match="unsaved changes"):
+        await editor.command("apply", model, "Gate")
+
+
+async def test_discarding_offers_to_optimize_again(start_editor, model, improved):
+    number = improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "Discard")
+    assert await editor.command("discard", model, "Gate") == {"discarded": number}
+    assert await editor.until_lens(model, "Optimize with") == ["Optimize with Kernel Assistant"]
+    await editor.close()
+    again = await start_editor()
+    again.open(model)
+    await asyncio.sleep(0.5)
+    assert await again.titles(model) == ["Optimize with Kernel Assistant"]
+
+
+async def test_a_class_is_ignored_by_a_comment(start_editor, model):
+    editor = await start_editor()
+    editor.open(model)
+    assert await editor.titles(model)
+    found = [one for one in await editor.actions(model, 5) if one.title.startswith("Ignore")]
+    assert found[0].edit is None
+    resolved = await editor.client.code_action_resolve_async(found[0])
+    assert editor.take(resolved.edit)
+    assert "# kernel-assistant: ignore\nclass Gate" in editor.text(model)
+    assert await editor.titles(model) == []
+
+
+@pytest.mark.parametrize("of", ["emacs_v29.1", "neovim_v0.7.0"])
+async def test_other_editors_get_what_they_understand(start_editor, model, of):
+    editor = await start_editor(of=of, options={})
+    editor.open(model)
+    assert await editor.titles(model) == ["Optimize with Kernel Assistant"]
+    found = {one.title: one for one in await editor.actions(model, 5)}
+    assert "Optimize this module (Gate)" in found
+    action = found["Ignore Gate from now on"]
+    if action.edit is None:
+        action = await editor.client.code_action_resolve_async(action)
+    assert editor.take(action.edit)
+    assert "# kernel-assistant: ignore" in editor.text(model)
+
+
+async def test_classes_that_cannot_be_optimized_where_they_stand(start_editor, workspace):
+    text = MODEL + "\n\ndef make():\n    class Inner(nn.Module):\n        def forward(self, x):\n            return x\n"
+    text += "\n\nclass Gate(nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    path = workspace / "many.py"
+    path.write_text(text)
+    editor = await start_editor()
+    editor.open(path)
+    (lens,) = await editor.lenses(path)
+    assert lens.range.start.line == text[: text.rindex("class Gate")].count("\n")
+    inside = text[: text.index("class Inner")].count("\n")
+    (optimize,) = [one for one in await editor.actions(path, inside + 1) if one.title.startswith("Optimize")]
+    assert "inside a function" in optimize.disabled.reason
+    with pytest.raises(JsonRpcException, match="nested in a function"):
+        await editor.command("optimize", path, "Inner")
+
+
+async def test_a_lens_stays_with_its_class_while_half_a_line_is_typed(start_editor, model):
+    editor = await start_editor()
+    editor.open(model)
+    (before,) = await editor.lenses(model)
+    editor.type(model, "from torch import nn\n", "from torch import nn\n\nx = torch.zeros((3,\n")
+    (after,) = await editor.lenses(model)
+    assert after.range.start.line == before.range.start.line + 2
+
+
+async def test_a_class_without_inputs_is_led_to_them(start_editor, workspace):
+    path = workspace / "bare.py"
+    path.write_text(MODEL.partition("def get_inputs")[0])
+    editor = await start_editor()
+    editor.open(path)
+    needed = await editor.command("optimize", path, "Gate")
+    assert needed["job"] is None and needed["needs"] == "inputs"
+    draft = needed["choices"][0]
+    assert draft["title"] == "Draft a stub"
+    drafted = await editor.command("inputs", path, "Gate", how="draft")
+    assert drafted["inserted"] and "def get_inputs():" in editor.text(path)
+    compile(editor.text(path), "bare.py", "exec")
