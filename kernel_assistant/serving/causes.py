@@ -32,6 +32,12 @@ _CAUSES = (
         _LESS,
     ),
     _cause(
+        r"available memory on node \S+ \(([\d.]+)/([\d.]+) GiB\).*? \((?:[\d.]+, )?([\d.]+)(?:/[\d.]+)? GiB\)",
+        EngineShortOfMemoryError,
+        "the machine has {0} of {1} GiB free, the server wants {2} GiB",
+        "VLLM_CPU_KVCACHE_SPACE=N with fewer GiB, a smaller model, or end what holds the memory",
+    ),
+    _cause(
         r"no available memory for the cache blocks|larger than the available kv cache memory",
         EngineShortOfMemoryError,
         "the share of the GPU's memory holds the model, but not its cache",

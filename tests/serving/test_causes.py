@@ -19,6 +19,23 @@ LOGGED = [
         "the GPU has 13.2 of 139.8 GiB free, the server's share is 69.9 GiB",
     ),
     (
+        (
+            "ValueError: Available memory on node 0 (15.2/23.4 GiB) on kv cache allocation is less than requested "
+            "memory for kv (512.0 GiB). Decrease --kv-cache-memory-bytes, VLLM_CPU_KVCACHE_SPACE, or reduce CPU "
+            "memory used by other processes."
+        ),
+        EngineShortOfMemoryError,
+        "the machine has 15.2 of 23.4 GiB free, the server wants 512.0 GiB",
+    ),
+    (
+        (
+            "ValueError: Available memory on node 0 (0.8/23.4 GiB) on startup is less than desired CPU memory "
+            "utilization (0.05, 1.17 GiB). On the CPU backend, the `--gpu-memory-utilization` flag controls"
+        ),
+        EngineShortOfMemoryError,
+        "the machine has 0.8 of 23.4 GiB free, the server wants 1.17 GiB",
+    ),
+    (
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
         EngineShortOfMemoryError,
         "holds the model, but not its cache",

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from kernel_assistant.config import Settings, resolve
-from kernel_assistant.serving.errors import ModelNotFoundError
+from kernel_assistant.serving.errors import EngineShortOfMemoryError, ModelNotFoundError
 from kernel_assistant.serving.request import ServeRequest
 from kernel_assistant.serving.server import serve_detached
 from kernel_assistant.serving.state import running, stop_running
@@ -80,4 +80,14 @@ def test_a_model_that_is_not_there_is_said_in_one_line(settings, monkeypatch):
     with pytest.raises(Exception, match="nobody/nothing") as caught:
         serve_detached(ServeRequest(model="nobody/nothing", engine="vllm"), settings, lambda _: None)
     assert caught.value.exit_code == ModelNotFoundError.exit_code
+    assert running(settings) is None
+
+
+def test_memory_that_is_short_is_said_in_one_line(tiny, settings, monkeypatch):
+    """More cache than any machine has; nothing is tried again."""
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "100000")
+    request = ServeRequest(model=str(tiny.gguf), engine="vllm", context=512, gpu_memory_share=0.05)
+    with pytest.raises(Exception, match=r"the server wants 100000\.0 GiB") as caught:
+        serve_detached(request, settings, lambda _: None)
+    assert caught.value.exit_code == EngineShortOfMemoryError.exit_code
     assert running(settings) is None
