@@ -42,6 +42,7 @@ _COMMANDS = {
     "models": ("models", "Language models: list, use, add, remove, info."),
     "lsp": ("lsp", "Serve an editor."),
     "config": ("config", "Settings: what holds, and where it comes from."),
+    "mcp": ("mcp", "Serve coding agents over the Model Context Protocol."),
     "doctor": ("doctor", "What was found, what is missing, how to get it."),
     "host": ("host", "The session host: status, stop."),
 }

@@ -1,0 +1,232 @@
+"""What each tool does: parameters in, plain data out. Everything blocking runs in a thread."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from kernel_assistant.config import Settings, resolve
+from kernel_assistant.errors import InternalError, UsageError
+from kernel_assistant.mcp import parameters as given
+from kernel_assistant.mcp.jobs import Report, brief, finish, submit
+from kernel_assistant.records import Evaluation, OptimizeResult, decode, to_builtins
+from kernel_assistant.session.client import Client
+from kernel_assistant.session.edits import apply_job, find_job, find_place, note_undone
+from kernel_assistant.session.lines_job import read_lines
+from kernel_assistant.session.prepare import prepare, prepare_check
+from kernel_assistant.source.build import read_text, split_spec
+from kernel_assistant.source.lint import find_hints
+from kernel_assistant.store import JobKind, JobRow, Store
+
+Answer = dict[str, Any]
+_MOST_HINTS = 200
+
+
+async def hints(wanted: given.Hints, report: Report) -> Answer:
+    """Code in nn.Module classes that is slower than it has to be, found without running it."""
+    return await to_thread.run_sync(_hints, Path(wanted.path))
+
+
+async def scan(wanted: given.Scan, report: Report) -> Answer:
+    """The user's program under the recorder, as `kernel-assistant scan` runs it. Cancelling ends the program."""
+    ours = [sys.executable, "-m", "kernel_assistant", "scan", "--json", "--top", str(wanted.top)]
+    await report(0.0, f"running {' '.join(wanted.command)}")
+    # Our own stdin and stdout carry the protocol.
+    ended = await anyio.run_process(
+        [*ours, "--", *wanted.command],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+        cwd=wanted.folder or None,
+    )
+    text = ended.stdout.decode(errors="replace").strip()
+    if not text.startswith("{"):
+        said = ended.stderr.decode(errors="replace").strip().splitlines()
+        cause = next((line.removeprefix("error: ") for line in said if line.startswith("error: ")), "")
+        raise UsageError(cause or (said[-1] if said else "the scan said nothing"), "run the program by hand first")
+    found: Answer = json.loads(text)
+    return found
+
+
+async def profile(wanted: given.Profile, report: Report) -> Answer:
+    """Time by line of a module's forward."""
+    settings = _settings(split_spec(wanted.module)[0], {"target": wanted.target})
+    task, options = await to_thread.run_sync(partial(prepare, wanted.module, settings, kind=JobKind.lines))
+    job = await submit(settings, task, options)
+    if not wanted.wait:
+        return {"job": job}
+    return _told(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+
+
+async def verify(wanted: given.Verify, report: Report) -> Answer:
+    """One candidate of the agent's own against its reference, by the judge that optimize uses."""
+    path = Path(wanted.candidate)
+    settings = _settings(path, {"target": wanted.target})
+    kind = JobKind.profile if wanted.timing else JobKind.verify
+    prepared = partial(prepare_check, path, wanted.reference or None, settings, kind)
+    task, options = await to_thread.run_sync(prepared)
+    job = await submit(settings, task, options)
+    if not wanted.wait:
+        return {"job": job}
+    return _told(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+
+
+async def optimize(wanted: given.Optimize, report: Report) -> Answer:
+    """Kernels for a module, until they beat torch.compile or the budget is spent. Nothing is applied."""
+    flags: dict[str, object] = {
+        "target": wanted.target,
+        "budget": wanted.budget_seconds,
+        "policy": wanted.policy,
+        "numerics": wanted.numerics,
+    }
+    settings = _settings(split_spec(wanted.module)[0], flags)
+    prepared = partial(prepare, wanted.module, settings, inputs=wanted.inputs)
+    task, options = await to_thread.run_sync(prepared)
+    job = await submit(settings, task, msgspec.structs.replace(options, free_wins=settings.free_wins))
+    if not wanted.wait:
+        return {"job": job}
+    return _told(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+
+
+async def result(wanted: given.Result, report: Report) -> Answer:
+    """What a job found, or how far it is."""
+    settings = _settings(None, {})
+    row = await to_thread.run_sync(lambda: Store(settings.state_dir).job(wanted.job))
+    if row.state.active and wanted.wait:
+        found = await finish(settings, row.id, report, cancel_with_call=False)
+        return _told(found, row.id, sources=wanted.sources)
+    if row.result is None:
+        return _row(row)
+    return {**_row(row), **_told(row.result, row.id, sources=wanted.sources)}
+
+
+async def jobs(wanted: given.Jobs, report: Report) -> Answer:
+    """Open jobs first, then the newest."""
+    rows = await to_thread.run_sync(Client(_settings(None, {})).jobs, wanted.limit)
+    return {"jobs": [_row(row) for row in rows]}
+
+
+async def cancel(wanted: given.Cancel, report: Report) -> Answer:
+    """Stop a job and keep what it found."""
+    settings = _settings(None, {})
+    row = await to_thread.run_sync(lambda: Store(settings.state_dir).job(wanted.job))
+    state = await to_thread.run_sync(Client(settings).cancel, row.id)
+    return {"job": row.id, "state": state.value}
+
+
+async def apply(wanted: given.Apply, report: Report) -> Answer:
+    """Write a job's kernels into the user's file."""
+    return await to_thread.run_sync(_apply, wanted)
+
+
+async def undo(wanted: given.Undo, report: Report) -> Answer:
+    """Take applied kernels out again."""
+    return await to_thread.run_sync(_undo, wanted)
+
+
+def _hints(path: Path) -> Answer:
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    found = []
+    for file in files:
+        if not any(part.startswith(".") for part in file.relative_to(path).parts):
+            try:
+                found += [{"path": str(file), **_hint(hint)} for hint in find_hints(read_text(file))]
+            except UsageError:
+                if file == path:
+                    raise
+    return {"hints": found[:_MOST_HINTS], "left_out": max(0, len(found) - _MOST_HINTS)}
+
+
+def _hint(hint: Any) -> Answer:
+    return {
+        "code": hint.code,
+        "class": hint.class_name,
+        "line": hint.line,
+        "end_line": hint.end_line,
+        "message": hint.message,
+    }
+
+
+def _apply(wanted: given.Apply) -> Answer:
+    store = Store(_settings(None, {}).state_dir)
+    row = find_job(store, wanted.what)
+    applied, warnings = apply_job(store, row, dry_run=wanted.dry_run, force=wanted.force)
+    return {
+        "job": row.id,
+        "path": str(applied.source),
+        "class": applied.class_name,
+        "package": str(applied.package),
+        "diff": applied.diff,
+        "import_line": applied.import_line,
+        "warnings": warnings,
+        "dry_run": wanted.dry_run,
+    }
+
+
+def _undo(wanted: given.Undo) -> Answer:
+    from kernel_assistant.apply import undo as take_out
+    from kernel_assistant.apply import undo_outside
+
+    store = Store(_settings(None, {}).state_dir)
+    place = find_place(store, wanted.what)
+    take_back = undo_outside if place.path.is_dir() else take_out
+    undone = take_back(place.path, place.class_name or None, dry_run=wanted.dry_run)
+    if not wanted.dry_run:
+        note_undone(store, place.path, undone.classes)
+    return {
+        "path": str(undone.source),
+        "classes": list(undone.classes),
+        "restored": undone.restored,
+        "kept": list(undone.kept),
+        "diff": undone.diff,
+        "dry_run": wanted.dry_run,
+    }
+
+
+def _told(found: OptimizeResult, job: str, *, sources: bool) -> Answer:
+    """A result with what its kind of job left: lines, or an evaluation."""
+    answer = brief(found, job)
+    lines = read_lines(found)
+    if lines is not None:
+        answer["lines"] = {**to_builtins(lines), "source": None}
+    evaluation = found.artifacts.get("evaluation.json")
+    if evaluation is not None and Path(evaluation).is_file():
+        answer["evaluation"] = to_builtins(decode(Path(evaluation).read_bytes(), Evaluation))
+    if sources and "plan.json" in found.artifacts:
+        folder = Path(found.artifacts["plan.json"]).parent / "sources"
+        answer["sources"] = {str(one.relative_to(folder)): one.read_text() for one in sorted(folder.glob("*.*"))}
+    return answer
+
+
+def _row(row: JobRow) -> Answer:
+    return {
+        "job": row.id,
+        "state": row.state.value,
+        "kind": row.options.kind.value,
+        "task": f"{row.task.path}:{row.task.class_name}",
+        "device": row.device,
+        "outcome": row.result.outcome.value if row.result is not None else None,
+        "error": row.error,
+    }
+
+
+def _settings(path: Path | None, flags: Mapping[str, object]) -> Settings:
+    """As the command line resolves them; what a repository may not set stays what the user set."""
+    settings, _ = resolve(path or Path.cwd(), flags)
+    if settings.host:
+        raise UsageError("the MCP server works on this machine alone", "start it there, or unset `host`")
+    return settings
+
+
+def unexpected(name: str, error: Exception) -> InternalError:
+    """What a bug in a tool is told as."""
+    return InternalError(f"{name} broke: {type(error).__name__}: {error}", "report this with the server's stderr")

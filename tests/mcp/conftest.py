@@ -1,0 +1,50 @@
+"""The server as an agent starts it, and the official client."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters, stdio_client
+
+from kernel_assistant.config import resolve
+from kernel_assistant.session.client import Client as Session
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A state folder of its own for the module, whose host ends with it."""
+    folder = tmp_path_factory.mktemp("home")
+    environ = {"KERNEL_ASSISTANT_HOME": str(folder), "KERNEL_ASSISTANT_POLICY": "generator"}
+    yield folder
+    Session(resolve(None, {}, environ)[0]).shutdown()
+
+
+@pytest.fixture
+def agent(home, tmp_path: Path, python_path: str):
+    """`agent(conversation)` runs `conversation(client)` against a server of its own, started in `tmp_path`."""
+
+    def talk(conversation: Callable[[Client], Any]) -> Any:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("KERNEL_ASSISTANT_")}
+        environ |= {
+            "KERNEL_ASSISTANT_HOME": str(home),
+            "KERNEL_ASSISTANT_POLICY": "generator",
+            "KERNEL_ASSISTANT_FREE_WINS": "false",
+            "PYTHONPATH": python_path,
+        }
+        parameters = StdioServerParameters(
+            command=sys.executable, args=["-m", "kernel_assistant", "mcp"], env=environ, cwd=tmp_path
+        )
+
+        async def run() -> Any:
+            async with Client(stdio_client(parameters)) as client:
+                return await conversation(client)
+
+        return anyio.run(run)
+
+    return talk

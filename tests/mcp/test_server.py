@@ -1,0 +1,203 @@
+"""The server over stdio, by the official client, on real jobs on the CPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from jsonschema import Draft202012Validator
+
+TEXT = """\
+import torch
+from torch import nn
+
+
+# kernel-assistant: inputs=(torch.randn(64, 512),)
+class Net(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x.exp() + 1) * 2 - x
+
+
+if __name__ == "__main__":
+    net = Net()
+    for _ in range(3):
+        net(torch.randn(64, 64))
+    print("done")
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / "net.py"
+    path.write_text(TEXT)
+    return path
+
+
+def answered(result: Any) -> dict[str, Any]:
+    assert not result.is_error, result.content[0].text
+    assert result.structured_content is not None
+    found: dict[str, Any] = result.structured_content
+    return found
+
+
+def refused(result: Any) -> str:
+    assert result.is_error
+    return str(result.content[0].text)
+
+
+def test_tools_are_told_strictly(agent) -> None:
+    async def talk(client):
+        return client.server_info, client.instructions, (await client.list_tools()).tools
+
+    info, instructions, tools = agent(talk)
+    assert info.name == "kernel-assistant" and "optimize" in instructions
+    names = "hints scan profile verify optimize result jobs cancel apply undo".split()
+    assert [tool.name for tool in tools] == names
+    for tool in tools:
+        Draft202012Validator.check_schema(tool.input_schema)
+        assert tool.input_schema["type"] == "object" and tool.input_schema["additionalProperties"] is False
+        assert tool.description and "$ref" not in str(tool.input_schema)
+    by_name = {tool.name: tool for tool in tools}
+    assert by_name["apply"].annotations.destructive_hint and not by_name["hints"].annotations.destructive_hint
+    assert by_name["optimize"].input_schema["required"] == ["module"]
+
+
+def test_what_does_not_fit_is_an_answer(agent, module: Path) -> None:
+    async def talk(client):
+        call = client.call_tool
+        return [
+            refused(await call("optimize", {})),
+            refused(await call("optimize", {"module": str(module), "budget": 3})),
+            refused(await call("optimize", {"module": str(module), "budget_seconds": "long"})),
+            refused(await call("optimize", {"module": str(module), "target": "tpu"})),
+            refused(await call("optimize", {"module": "/no/such.py"})),
+            refused(await call("result", {"job": "999999"})),
+            refused(await call("apply", {"what": str(module)})),
+            refused(await call("nothing", {})),
+            answered(await call("jobs", {"limit": 1}))["jobs"] is not None,
+        ]
+
+    missing, unknown, kind, target, file, job, apply, tool, alive = agent(talk)
+    assert "missing required field `module`" in missing and "unknown field `budget`" in unknown
+    assert "budget_seconds" in kind and "target" in target
+    assert "/no/such.py does not exist" in file and "next: " in file
+    assert "no job '999999'" in job and "there is no job for" in apply and "there is no tool" in tool and alive
+
+
+def test_hints_and_lines(agent, module: Path) -> None:
+    told: list[tuple[float, str]] = []
+
+    async def progress(value: float, total: float | None, message: str | None) -> None:
+        told.append((value, message or ""))
+
+    async def talk(client):
+        hints = answered(await client.call_tool("hints", {"path": "net.py"}))
+        asked = {"module": f"{module}:Net", "target": "cpu"}
+        lines = answered(await client.call_tool("profile", asked, progress_callback=progress))
+        return hints, lines
+
+    hints, lines = agent(talk)
+    assert [(hint["code"], hint["class"], hint["line"]) for hint in hints["hints"]] == [("KA002", "Net", 8)]
+    assert lines["outcome"] == "profiled"
+    assert [(row["line"], row["share"]) for row in lines["lines"]["lines"]] == [(8, pytest.approx(1.0))]
+    assert any("timing the lines" in message for _, message in told)
+    assert [value for value, _ in told] == sorted(value for value, _ in told)
+
+
+def test_scan_runs_the_program(agent, module: Path) -> None:
+    async def talk(client):
+        bad = refused(await client.call_tool("scan", {"command": ["false"]}))
+        found = answered(await client.call_tool("scan", {"command": [sys.executable, "net.py"], "top": 3}))
+        return bad, found
+
+    bad, found = agent(talk)
+    assert "no Python that could be recorded" in bad
+    assert found["exit_code"] == 0 and [row["name"] for row in found["classes"]] == ["Net"]
+
+
+def test_optimize_result_apply_and_undo(agent, module: Path) -> None:
+    told: list[str] = []
+
+    async def progress(value: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    async def talk(client):
+        call = client.call_tool
+        asked = {"module": str(module), "target": "cpu", "budget_seconds": 2}
+        found = answered(await call("optimize", asked, progress_callback=progress))
+        again = answered(await call("result", {"job": found["job"], "sources": True}))
+        plan = {"what": found["job"], "force": True}
+        shown = answered(await call("apply", {**plan, "dry_run": True}))
+        untouched = await anyio.Path(module).read_text()
+        applied = answered(await call("apply", plan))
+        edited = await anyio.Path(module).read_text()
+        undone = answered(await call("undo", {"what": str(module)}))
+        return found, again, shown, untouched, applied, edited, undone
+
+    found, again, shown, untouched, applied, edited, undone = agent(talk)
+    assert found["outcome"] in ("improved", "no_measurable_gain") and found["best"]["error_over_pytorchs"] >= 0
+    assert found["evaluation"]["outcome"] == "correct" and any(message.startswith("turn ") for message in told)
+    assert again["state"] == "done" and again["sources"]
+    assert untouched == TEXT and shown["diff"] == applied["diff"]
+    assert "_run_path" in edited and undone["restored"] and module.read_text() == TEXT
+
+
+def test_verify_judges_a_candidate_of_the_agents_own(agent, module: Path) -> None:
+    right = module.with_name("right.py")
+    right.write_text(TEXT.replace("Net", "ModelNew"))
+    wrong = module.with_name("wrong.py")
+    wrong.write_text(TEXT.replace("Net", "ModelNew").replace("+ 1", "+ 1.1"))
+
+    async def talk(client):
+        asked = {"reference": f"{module}:Net", "target": "cpu", "timing": False}
+        return [answered(await client.call_tool("verify", {"candidate": str(one), **asked})) for one in (right, wrong)]
+
+    good, bad = agent(talk)
+    assert good["evaluation"]["outcome"] == "correct"
+    assert bad["evaluation"]["outcome"] == "incorrect" and bad["evaluation"]["mismatch"]["count"] > 0
+
+
+def test_cancelling_the_call_cancels_the_job(agent, module: Path) -> None:
+    async def talk(client):
+        begun = anyio.Event()
+
+        async def progress(value: float, total: float | None, message: str | None) -> None:
+            begun.set()
+
+        asked = {"module": str(module), "target": "cpu", "budget_seconds": 600}
+        async with anyio.create_task_group() as group:
+
+            async def call() -> None:
+                await client.call_tool("optimize", asked, progress_callback=progress)
+
+            group.start_soon(call)
+            with anyio.fail_after(60):
+                await begun.wait()
+            group.cancel_scope.cancel()
+        with anyio.fail_after(60):
+            while True:
+                (row,) = answered(await client.call_tool("jobs", {"limit": 1}))["jobs"]
+                if row["state"] not in ("queued", "running"):
+                    return row
+                await anyio.sleep(0.2)
+
+    assert agent(talk)["state"] == "cancelled"
+
+
+def test_a_job_that_nobody_waits_for_goes_on(agent, module: Path) -> None:
+    asked = {"module": str(module), "target": "cpu", "budget_seconds": 600, "wait": False}
+
+    async def begin(client):
+        return answered(await client.call_tool("optimize", asked))["job"]
+
+    async def stop(client):
+        before = answered(await client.call_tool("result", {"job": job}))
+        await client.call_tool("cancel", {"job": job})
+        return before, answered(await client.call_tool("result", {"job": job, "wait": True}))
+
+    job = agent(begin)
+    before, after = agent(stop)
+    assert before["state"] in ("queued", "running") and after["outcome"] == "cancelled"
