@@ -29,6 +29,7 @@ MEASUREMENTS = {
     "call": "call_overhead",
     "cli": "cli_cost",
     "generator": "generator_rate",
+    "cancel": "cancelling",
     "optimize": "optimize_time",
     "judge": "judge_itself",
 }

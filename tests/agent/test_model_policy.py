@@ -15,6 +15,7 @@ from kernel_assistant.policy.client import PolicyError
 from kernel_assistant.policy.scripted import ScriptedClient
 from kernel_assistant.records import Accuracy, Outcome, Stage, StopReason, Timing, decode, encode
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
+from kernel_assistant.store import Store
 from tests.agent.models import (
     BROKEN,
     EVALUATE,
@@ -37,9 +38,10 @@ LONG = Budget(seconds=600, patience=1000)
 def play(norm, cancel, tmp_path):
     """Plays a model to its end; the trajectory and the policy."""
 
-    def run(lines, budget=LONG, resume_steps=(), **kwargs):
+    def run(lines, budget=LONG, resume_steps=(), made=lambda policy: None, **kwargs):
         cancel.clear()
         policy = model(norm, tmp_path / "workspace", lines, **kwargs)
+        made(policy)
         trajectory = run_episode(
             norm, policy, budget, emit=lambda event: None, cancel=cancel, resume_steps=resume_steps
         )
@@ -306,12 +308,23 @@ def test_a_transcript_plays_again(play, tmp_path):
     ]
 
 
-def test_two_hundred_turns_in_little_room(play):
-    """Old observations are sent in short, everything is kept, and the prompt of any turn can be made again."""
-    client = ScriptedClient(_two_hundred_turns(), context_tokens=128_000)
-    trajectory, policy = play(client)
+def test_two_hundred_turns_in_little_room(play, tmp_path):
+    """Old observations are sent in short, everything is kept, and the prompt of any turn can be made again, also from
+    the store, which takes what was said after each tenth reply."""
+    store, kept = Store(tmp_path), [()]
+
+    def keep(client):
+        if len(client.requests) % 10 == 0:
+            kept.append(store.transcripts.keep("1", 0, policies[0].transcript(), kept[-1]))
+
+    client = Told(_two_hundred_turns(), keep, context_tokens=128_000)
+    policies = []
+    trajectory, policy = play(client, made=policies.append)
     assert (trajectory.stop_reason, outcomes(trajectory)) == (StopReason.turns, [Outcome.incorrect])
-    transcript = policy.transcript()
+    store.transcripts.keep("1", 0, policy.transcript(trajectory.stop_reason.value), kept[-1])
+    (transcript,) = store.transcripts.of("1")
+    store.close()
+    assert len(kept) == 21 and transcript == policy.transcript("turns")
     assert len(transcript.replies) == 200 and sum(len(one.content) for one in transcript.messages) > 4 * 128_000
     lengths = [sum(len(one.content) for one in request.messages) for request in client.requests]
     assert max(lengths) < 2.5 * 128_000 < sum(len(one.content) for one in transcript.messages)
@@ -346,6 +359,19 @@ def test_a_prompt_that_is_too_long_for_the_server_is_made_shorter(play):
     trajectory, policy = play(Small(lines(), context_tokens=64_000))
     assert trajectory.stop_reason is StopReason.finished
     assert len(policy.transcript().replies) == 22
+
+
+class Told(ScriptedClient):
+    """A script that tells somebody at each reply."""
+
+    def __init__(self, lines, tell, **kwargs):
+        super().__init__(lines, **kwargs)
+        self._tell = tell
+
+    def complete(self, request, cancelled):
+        said = super().complete(request, cancelled)
+        self._tell(self)
+        return said
 
 
 def _sent(messages):

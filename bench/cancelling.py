@@ -1,0 +1,146 @@
+"""How soon a cancel is over: while a candidate compiles, while its kernel runs for ever, while a model writes."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import psutil
+
+from bench.figures import Figure, Settings
+from bench.subjects import norm, norm_environment
+from kernel_assistant.config import resolve
+from kernel_assistant.errors import Cancelled
+from kernel_assistant.records import Candidate, Tier
+from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
+from kernel_assistant.serving.endpoint import close, local_engine
+from kernel_assistant.serving.registry import SHIPPED, SHIPPED_NAME, find
+
+AIM: tuple[Any, float] = ("≤", 1.0)
+ENTRY = {"cpu": "  #pragma omp parallel for\n", "cuda": "  __shared__ float part[8];\n"}
+ENDLESS = "  for (volatile int go = 1; go;) {}\n"
+#: Ten million statements: many seconds for any compiler.
+LONG = "".join(f"#define M{i} {' '.join([f'M{i - 1}' if i else 'n++;'] * 10)}\n" for i in range(7))
+COMPILERS = ("cc1plus", "cicc", "ptxas")
+
+
+def measure(settings: Settings) -> list[Figure]:
+    target = settings.target
+    compiling = _changed(target, "  volatile int n = 0; M6\n", LONG)
+    endless = _changed(target, ENDLESS)
+    repeats = settings.count(5, 1)
+    figures = []
+    for name, candidate, busy in (("compile", compiling, _compiles), ("kernel that never ends", endless, _spins)):
+        found = [_evaluation(target, candidate, busy) for _ in range(repeats)]
+        figures.append(
+            Figure(f"cancel of a {name}", median(found), "s", f"median of {repeats}, worst {max(found):.2f} s", AIM)
+        )
+    if SHIPPED.is_file():
+        found = [_reply(number) for number in range(repeats)]
+        close()
+        figures.append(Figure("cancel of a reply", median(found), "s", f"shipped model, worst {max(found):.2f} s", AIM))
+    return figures
+
+
+def _changed(target: str, entry: str, head: str = "") -> Candidate:
+    """The norm with something at the beginning of its kernel."""
+    candidate = norm(target)
+    ((name, source),) = candidate.sources.items()
+    changed = head + source.replace(ENTRY[target], entry + ENTRY[target], 1)
+    return msgspec.structs.replace(candidate, sources={name: changed})
+
+
+def _evaluation(target: str, candidate: Candidate, busy: Callable[[], bool]) -> float:
+    """Seconds until the caller has its answer and everything that was started has ended."""
+    with norm_environment(target) as environment, ThreadPoolExecutor(1) as pool:
+        environment.baseline(compiled=False)
+        before = set(_children())
+        coming = pool.submit(environment.evaluate, [candidate], Tier.quick)
+        while not busy():
+            if coming.done():
+                raise RuntimeError(f"it ended by itself: {coming.result()[0].message}")
+            time.sleep(0.05)
+        started = [child for child in _children() if child not in before]
+        began = time.perf_counter()
+        environment.cancel.set()
+        if not isinstance(coming.exception(), Cancelled):
+            raise RuntimeError("the evaluation was not cancelled")
+        while not all(map(_has_ended, started)):
+            time.sleep(0.005)
+        return time.perf_counter() - began
+
+
+def _reply(seed: int) -> float:
+    """Seconds until the caller has its answer."""
+    with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
+        settings = resolve(Path(folder))[0]
+        model = EmbeddedModel(local_engine(find(SHIPPED_NAME, settings), settings))
+        cancel = threading.Event()
+        at: list[float] = []
+
+        def stop() -> None:
+            at.append(time.perf_counter())
+            cancel.set()
+
+        model.complete([Message(role="user", content="n0 = relu(x0)")], Sampling(max_tokens=1))
+        timer = threading.Timer(0.05, stop)
+        timer.start()
+        try:
+            while True:
+                # Replies may be short: another begins.
+                model.complete(
+                    [Message(role="user", content="n0 = relu(x0)")],
+                    Sampling(max_tokens=2000, seed=seed),
+                    cancelled=cancel.is_set,
+                )
+        except Cancelled:
+            return time.perf_counter() - at[0]
+
+
+def _has_ended(child: psutil.Process) -> bool:
+    """Also where nobody has asked for its exit code yet."""
+    try:
+        return not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def _compiles() -> bool:
+    return any(_name(child) in COMPILERS for child in _children())
+
+
+def _spins() -> bool:
+    return any(_seconds(child) > 0.5 for child in _children() if "runner" in _command(child))
+
+
+def _name(child: psutil.Process) -> str:
+    try:
+        return str(child.name())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _command(child: psutil.Process) -> str:
+    try:
+        return " ".join(child.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _seconds(child: psutil.Process) -> float:
+    try:
+        return float(sum(child.cpu_times()[:2]))
+    except psutil.NoSuchProcess:
+        return 0.0
