@@ -40,7 +40,7 @@ def examine(settings: Settings, start: Path) -> Diagnosis:
     gpus = _gpus()
     sandbox = _sandboxes(settings)
     state = _state(settings)
-    findings = (python, cpu, nvcc, *gpus, *sandbox, *state, _host(settings))
+    findings = (python, cpu, nvcc, *gpus, *sandbox, _model(settings), *state, _host(settings))
     confined = settings.sandbox == "none" or any(finding.ok for finding in sandbox)
     device = cpu.ok or (nvcc.ok and any(gpu.ok for gpu in gpus))
     return Diagnosis(findings=findings, works=python.ok and device and confined and all(item.ok for item in state))
@@ -118,6 +118,19 @@ def _gpu(index: int) -> Finding:
         f"driver {pynvml.nvmlSystemGetDriverVersion()}"
     )
     return Finding(name=f"GPU {index}", ok=True, found=text)
+
+
+def _model(settings: Settings) -> Finding:
+    from kernel_assistant.serving import llama
+    from kernel_assistant.serving.registry import ModelKind, find
+
+    try:
+        entry = find("", settings)
+        if entry.kind is ModelKind.gguf:
+            llama.check_installed()
+    except KernelAssistantError as error:
+        return _lack("language model", error, "the generator writes kernels alone")
+    return Finding(name="language model", ok=True, found=f"{entry.name} ({entry.kind.value} {entry.where})")
 
 
 def _sandboxes(settings: Settings) -> list[Finding]:

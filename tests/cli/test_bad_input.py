@@ -67,8 +67,7 @@ def test_a_state_folder_that_cannot_be_written_is_our_failure(run, home):
 def test_a_project_cannot_choose_what_is_started(run, home):
     write(home)
     (home / "pyproject.toml").write_text(
-        '[tool.kernel-assistant]\npython = "/bin/true"\nsandbox = "none"\n'
-        'state_dir = "/tmp/elsewhere"\n'
+        '[tool.kernel-assistant]\npython = "/bin/true"\nsandbox = "none"\nstate_dir = "/tmp/elsewhere"\n'
     )
     done = run("optimize", "good.py", "--policy", "model", "--model", "nowhere.gguf")
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]

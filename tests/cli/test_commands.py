@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from kernel_assistant.records import JobOutcome, OptimizeResult, decode
+from kernel_assistant.serving.registry import SHIPPED
 from kernel_assistant.session.client import Client
 from kernel_assistant.store import JobState, Store
 
@@ -117,7 +118,12 @@ def test_doctor_says_what_is_there_and_what_is_missing(run, home):
     done = run("doctor", "--json")
     names = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
     assert {"Python with torch", "C++ compiler", "sandbox bubblewrap", "state folder", "session host"} <= set(names)
+    assert names["language model"]["cost"] == ("" if SHIPPED.is_file() else "the generator writes kernels alone")
     assert done.returncode == 0
+    named = run("doctor", "--json", KERNEL_ASSISTANT_MODEL="http://localhost:1/v1")
+    assert "localhost" in next(
+        each["found"] for each in json.loads(named.stdout)["findings"] if "model" in each["name"]
+    )
     broken = run("doctor", "--python", "/bin/true")
     assert broken.returncode == 3
     assert "cost: nothing can be optimized" in broken.stdout and "next: " in broken.stdout
