@@ -28,6 +28,7 @@ MEASUREMENTS = {
     "evaluation": "evaluation",
     "call": "call_overhead",
     "cli": "cli_cost",
+    "lsp": "lsp",
     "generator": "generator_rate",
     "cancel": "cancelling",
     "optimize": "optimize_time",

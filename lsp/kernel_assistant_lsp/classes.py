@@ -8,7 +8,8 @@ from dataclasses import replace
 from kernel_assistant.errors import UsageError
 from kernel_assistant.source.find import ModuleClass, find_modules
 
-_CLASS = re.compile(r"^[ \t]*class[ \t]+(\w+)", re.MULTILINE)
+#: At the beginning of a line, whatever ends the line before: `^` knows one line end only.
+_CLASS = re.compile(r"(?<![^\r\n])[ \t]*class[ \t]+(\w+)")
 
 
 def classes_of(text: str, path: str) -> tuple[ModuleClass, ...] | None:

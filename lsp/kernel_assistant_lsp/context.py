@@ -65,7 +65,11 @@ class Context:
 
     def folders(self) -> list[Path]:
         """The workspace's."""
-        return [path_of(uri) for uri in self.server.workspace.folders]
+        return [path_of(uri) for uri in self.folder_uris()]
+
+    def folder_uris(self) -> list[str]:
+        """As the client writes them; pygls's own keys are not."""
+        return [folder.uri for folder in self.server.workspace.folders.values()]
 
     def settings(self, path: Path | None) -> Settings:
         """Raises UsageError for a value that does not fit."""

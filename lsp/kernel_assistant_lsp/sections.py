@@ -16,7 +16,7 @@ from kernel_assistant_lsp.settings import SECTION, section_of
 async def fetch_sections(context: Context) -> None:
     """Ask the client where it can be asked; say what does not fit and what a project may not set."""
     if context.abilities.configuration:
-        folders = list(context.server.workspace.folders)
+        folders = context.folder_uris()
         items = [types.ConfigurationItem(section=SECTION)]
         items += [types.ConfigurationItem(section=SECTION, scope_uri=uri) for uri in folders]
         try:

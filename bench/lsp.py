@@ -1,0 +1,257 @@
+"""The language server as an editor feels it: start, requests in a long file, requests while a job runs, memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.figures import Figure, Settings
+
+_ROOT = Path(__file__).resolve().parent.parent
+_HEAD = "import torch\nfrom torch import nn\n\n\n"
+_CLASS = """class Block{number}(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        y = self.inner(x) * torch.sigmoid(x + self.scale)
+        return torch.relu(y) - y.mean(dim=-1, keepdim=True)
+
+
+"""
+_LINES = 5000
+_FILES = 1000
+
+
+class Client:
+    """A server on its standard streams, and the time that each answer took."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self.folder = folder
+        paths = os.pathsep.join(str(_ROOT / name) for name in (".", "lsp"))
+        self._environment = {**os.environ, "KERNEL_ASSISTANT_HOME": str(home), "PYTHONPATH": paths}
+        self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
+        self.events: list[dict[str, Any]] = []
+        self._number = 0
+
+    def start(self) -> float:
+        """Seconds from starting the process to the answer to `initialize`."""
+        began = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kernel_assistant", "lsp"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self._environment,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+        folders = [{"uri": self.folder.as_uri(), "name": "bench"}]
+        capabilities = {"workspace": {"didChangeWatchedFiles": {"dynamicRegistration": True}}}
+        options = {"progress": "client"}
+        params = {"processId": None, "rootUri": None, "workspaceFolders": folders}
+        self.ask("initialize", {**params, "capabilities": capabilities, "initializationOptions": options})
+        taken = time.perf_counter() - began
+        self.tell("initialized", {})
+        return taken
+
+    def ask(self, method: str, params: dict[str, Any]) -> tuple[float, Any]:
+        """Seconds, and the result."""
+        self._number += 1
+        self._answers[self._number] = queue.Queue()
+        began = time.perf_counter()
+        self._send({"id": self._number, "method": method, "params": params})
+        message = self._answers[self._number].get(timeout=120)
+        taken = time.perf_counter() - began
+        if "error" in message:
+            raise RuntimeError(message["error"]["message"])
+        return taken, message["result"]
+
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        self._send({"method": method, "params": params})
+
+    def open(self, path: Path) -> None:
+        item = {"uri": path.as_uri(), "languageId": "python", "version": 1, "text": path.read_text()}
+        self.tell("textDocument/didOpen", {"textDocument": item})
+
+    def memory(self) -> float:
+        """Resident, in MB."""
+        return float(psutil.Process(self.process.pid).memory_info().rss) / 1e6
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        self.process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self.process.stdin.flush()
+
+    def _read(self) -> None:
+        stream = self.process.stdout
+        assert stream is not None
+        while header := stream.readline():
+            length = int(header.split(b":")[1])
+            while stream.readline() != b"\r\n":
+                pass
+            message = json.loads(stream.read(length))
+            if "method" in message and "id" in message:
+                self._send({"id": message["id"], "result": None})
+            elif message.get("method") == "kernelAssistant/job":
+                self.events.append(message["params"])
+            elif "id" in message:
+                self._answers[message["id"]].put(message)
+
+
+def measure(settings: Settings) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="ka-lsp-") as name:
+        home, folder = Path(name, "home"), Path(name, "workspace")
+        folder.mkdir()
+        long = folder / "long.py"
+        long.write_text(_long_text())
+        figures = _start(settings, home, folder)
+        figures += _requests(settings, home, folder, long)
+        figures += _workspace(home, Path(name, "many"))
+        _stop_host(home)
+        return figures
+
+
+def _start(settings: Settings, home: Path, folder: Path) -> list[Figure]:
+    taken, first = [], []
+    path = folder / "small.py"
+    path.write_text(_HEAD + _CLASS.format(number=1))
+    for _ in range(settings.count(15, 3)):
+        client = Client(home, folder)
+        began = time.perf_counter()
+        taken.append(client.start())
+        client.open(path)
+        client.ask("textDocument/codeLens", {"textDocument": {"uri": path.as_uri()}})
+        first.append(time.perf_counter() - began)
+        client.stop()
+    return [
+        Figure("start to the answer to initialize", statistics.median(taken) * 1e3, "ms", "median", ("≤", 300)),
+        Figure("start to the first lens", statistics.median(first) * 1e3, "ms", "median"),
+    ]
+
+
+def _requests(settings: Settings, home: Path, folder: Path, path: Path) -> list[Figure]:
+    client = Client(home, folder)
+    client.start()
+    client.open(path)
+    uri = {"textDocument": {"uri": path.as_uri()}}
+    where = {"start": {"line": 2500, "character": 0}, "end": {"line": 2500, "character": 0}}
+    asked: dict[str, Callable[[], float]] = {
+        "code lens": lambda: client.ask("textDocument/codeLens", uri)[0],
+        "code actions": lambda: client.ask(
+            "textDocument/codeAction", {**uri, "range": where, "context": {"diagnostics": []}}
+        )[0],
+        "inline completion": lambda: client.ask(
+            "textDocument/inlineCompletion", {**uri, "position": where["start"], "context": {"triggerKind": 2}}
+        )[0],
+    }
+    for ask in asked.values():
+        ask()
+    time.sleep(2.0)
+    times = settings.count(200, 20)
+    aims: dict[str, float | None] = {"code lens": 30, "code actions": 30, "inline completion": None}
+    figures = [
+        _p95(f"{name} in {_LINES:,} lines, p95", [ask() for _ in range(times)], aims[name])
+        for name, ask in asked.items()
+    ]
+    figures.append(_p95("code lens while 50 characters a second are typed, p95", _typing(client, path, asked), None))
+    figures.append(Figure("resident memory, that file open", client.memory(), "MB", "after those requests", ("≤", 80)))
+    figures += _with_job(settings, client, folder, asked)
+    client.stop()
+    return figures
+
+
+def _typing(client: Client, path: Path, asked: dict[str, Callable[[], float]]) -> list[float]:
+    """Seconds of each lens between the keystrokes of eight seconds."""
+    found, version = [], 1
+    began = time.perf_counter()
+    for stroke in range(400):
+        version += 1
+        here = {"line": 40, "character": stroke % 60}
+        change = {"range": {"start": here, "end": here}, "text": "x" if stroke % 7 else "("}
+        document = {"uri": path.as_uri(), "version": version}
+        client.tell("textDocument/didChange", {"textDocument": document, "contentChanges": [change]})
+        found.append(asked["code lens"]())
+        time.sleep(max(0.0, began + (stroke + 1) / 50 - time.perf_counter()))
+    return found
+
+
+def _with_job(settings: Settings, client: Client, folder: Path, asked: dict[str, Callable[[], float]]) -> list[Figure]:
+    path = folder / "job.py"
+    block = _CLASS.format(number=7)
+    inputs = "def get_init_inputs():\n    return [512]\n\n\ndef get_inputs():\n    return [torch.randn(64, 512)]\n"
+    path.write_text(_HEAD + block + inputs)
+    client.open(path)
+    argument = {"uri": path.as_uri(), "class": "Block7"}
+    command = {"command": "kernelAssistant.optimize", "arguments": [argument]}
+    _, answer = client.ask("workspace/executeCommand", command)
+    while not any(event["state"] == "running" for event in client.events):
+        time.sleep(0.05)
+    names = ("code lens", "code actions")
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(settings.count(150, 10)):
+        for name in names:
+            taken[name].append(asked[name]())
+        time.sleep(0.05)
+    stop = {"command": "kernelAssistant.cancel", "arguments": [{"job": answer["job"]}]}
+    client.ask("workspace/executeCommand", stop)
+    while not any(event["state"] not in ("queued", "running") for event in client.events):
+        time.sleep(0.05)
+    return [_p95(f"{name} while a job runs, p95", taken[name], 100) for name in names]
+
+
+def _workspace(home: Path, folder: Path) -> list[Figure]:
+    """A folder of a thousand files, opened with one of them in the editor."""
+    folder.mkdir()
+    for number in range(_FILES):
+        place = folder / f"part{number % 20}"
+        place.mkdir(exist_ok=True)
+        (place / f"file{number}.py").write_text(
+            f"import torch\nfrom torch import nn\n\n\n{_CLASS.format(number=number)}"
+        )
+    client = Client(home, folder)
+    path = folder / "part0" / "file0.py"
+    began = time.perf_counter()
+    client.start()
+    client.open(path)
+    client.ask("textDocument/codeLens", {"textDocument": {"uri": path.as_uri()}})
+    taken = time.perf_counter() - began
+    client.stop()
+    return [Figure(f"a workspace of {_FILES:,} files, to the first lens", taken, "s", "once", ("≤", 2))]
+
+
+def _long_text() -> str:
+    count = _LINES // _CLASS.count("\n")
+    return _HEAD + "".join(_CLASS.format(number=number) for number in range(count))
+
+
+def _p95(name: str, seconds: list[float], aim: float | None) -> Figure:
+    value = sorted(seconds)[int(0.95 * (len(seconds) - 1))] * 1e3
+    how = f"{len(seconds)} requests one after another"
+    return Figure(name, value, "ms", how, None if aim is None else ("≤", aim))
+
+
+def _stop_host(home: Path) -> None:
+    from kernel_assistant.config import resolve
+    from kernel_assistant.session.client import Client as Host
+
+    Host(resolve(environ={"KERNEL_ASSISTANT_HOME": str(home)})[0]).shutdown()
