@@ -86,7 +86,7 @@ async function cancel(parts: Parts, given: unknown): Promise<void> {
 
 async function installTool(server: Server): Promise<void> {
   if (!vscode.workspace.isTrusted) return;
-  const requirement = vscode.workspace.getConfiguration("kernelAssistant").get("package", "kernel-assistant[lsp]");
+  const requirement = vscode.workspace.getConfiguration("kernelAssistant").get("package", "kernel-assistant");
   const options = { location: vscode.ProgressLocation.Notification, cancellable: true, title: `Installing ${requirement}` };
   await vscode.window.withProgress(options, async (progress, token) => {
     const stop = new AbortController();

@@ -33,9 +33,9 @@ export function missing(python: Python | null, why: Fitness | "no interpreter"):
         text: `kernel-assistant ${python?.tool} in ${python?.path} is older than ${LEAST_SERVER}, which this extension needs.`,
         steps: ["Install", "Open Settings"],
       };
-    case "no server extra":
+    case "incomplete":
       return {
-        text: `kernel-assistant in ${python?.path} lacks the language server (pip install "kernel-assistant[lsp]").`,
+        text: `kernel-assistant in ${python?.path} lacks pygls, which its language server needs (pip install --upgrade kernel-assistant).`,
         steps: ["Install", "Choose Interpreter"],
       };
     case "python too old":

@@ -12,7 +12,7 @@ import type { Browser, Page } from "playwright-core";
 
 const run = promisify(execFile);
 const here = dirname(fileURLToPath(import.meta.url));
-const checkout = join(here, "../../..");
+export const checkout = join(here, "../../..");
 
 /** Set by `make test-editors`. */
 function setting(name: string): string {
@@ -28,6 +28,12 @@ const serverPython = process.env["KERNEL_ASSISTANT_TEST_SERVER"] ?? python;
 const load = createRequire(join(tools, "package.json"));
 const { chromium } = load("playwright-core") as typeof import("playwright-core");
 
+export interface Options {
+  /** Settings of the machine, for those that name server and interpreter. */
+  readonly machine?: Readonly<Record<string, unknown>>;
+  readonly path?: string;
+}
+
 export class CodeServer {
   readonly folder: string;
   readonly workspace: string;
@@ -38,18 +44,20 @@ export class CodeServer {
   private browser!: Browser;
   private port = 0;
   private log = "";
+  private readonly options: Options;
 
-  private constructor(folder: string, shots: string) {
+  private constructor(folder: string, shots: string, options: Options) {
+    this.options = options;
     this.folder = folder;
     this.workspace = join(folder, "my models ü");
     this.home = join(folder, "home");
     this.shots = shots;
   }
 
-  /** With `files` (name → text) in the workspace. */
-  static async start(files: Readonly<Record<string, string>>): Promise<CodeServer> {
+  /** With `files` (name → text) in the workspace. `options` for a machine where something is missing. */
+  static async start(files: Readonly<Record<string, string>>, options: Options = {}): Promise<CodeServer> {
     const shots = join(checkout, "build/editors");
-    const server = new CodeServer(await mkdtemp(join(tmpdir(), "ka-e2e-")), shots);
+    const server = new CodeServer(await mkdtemp(join(tmpdir(), "ka-e2e-")), shots, options);
     await mkdir(shots, { recursive: true });
     await mkdir(server.workspace, { recursive: true });
     for (const [name, text] of Object.entries(files)) await writeFile(join(server.workspace, name), text);
@@ -62,7 +70,7 @@ export class CodeServer {
   get environment(): NodeJS.ProcessEnv {
     return {
       ...process.env,
-      PATH: `${dirname(python)}:${process.env["PATH"]}`,
+      PATH: this.options.path ?? `${dirname(python)}:${process.env["PATH"]}`,
       XDG_CONFIG_HOME: join(this.home, "config"),
       XDG_DATA_HOME: join(this.home, "data"),
       KERNEL_ASSISTANT_HOME: join(this.home, "assistant"),
@@ -128,7 +136,7 @@ export class CodeServer {
     const vsix = join(checkout, "extensions/vscode/kernel-assistant.vsix");
     await run(node, [...this.arguments, "--install-extension", vsix], { env: this.environment });
     await cp(join(here, "formatter"), join(this.home, "extensions/kernel-assistant-tests.ruff-formatter-0.0.1"), { recursive: true });
-    const machine = { "kernelAssistant.serverPath": serverPython, "kernelAssistant.interpreter": python };
+    const machine = this.options.machine ?? { "kernelAssistant.serverPath": serverPython, "kernelAssistant.interpreter": python };
     const user = {
       "editor.formatOnSave": true,
       "files.autoSave": "off",

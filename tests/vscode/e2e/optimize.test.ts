@@ -81,6 +81,20 @@ test("Undo takes the edit back", async () => {
   await server.until(async () => !(await server.names()).includes("masked_cumsum_kernels"));
 });
 
+test("ghost text offers the verified kernels above the class, and Tab puts them in", async () => {
+  await editor.goTo(original.split("\n").findIndex((line) => line.startsWith("class ")));
+  await editor.command("Trigger Inline Suggestion");
+  await editor.page.locator(".ghost-text-decoration").first().waitFor();
+  await server.shot("ghost");
+  await editor.page.keyboard.press("Tab");
+  await editor.lens("Undo").waitFor();
+  await editor.save();
+  assert.match(await server.read(MODULE), /_kernels\/load\.py/);
+  assert.ok((await server.names()).includes("masked_cumsum_kernels"));
+  const found = JSON.parse(await server.python(COMPARE)) as { counters: Record<string, { kernel: number }> };
+  assert.equal(found.counters[CLASS]?.kernel, 1, JSON.stringify(found));
+});
+
 test("a class without inputs is led to a first result", async () => {
   await editor.open(BARE);
   await editor.lens("Optimize with Kernel Assistant").click();
@@ -92,5 +106,8 @@ test("a class without inputs is led to a first result", async () => {
   await server.shot("drafted");
   await editor.press(drafted, "Optimize");
   await editor.notification("Optimizing Bare").waitFor();
+  await editor.page.getByRole("tab", { name: "Kernel Assistant" }).click();
+  await editor.page.locator(".pane-body", { hasText: "Utilisation" }).waitFor();
+  await server.shot("views");
   await editor.notification(/Bare: (improved|no measurable gain|at limit)/).waitFor(LONG);
 });

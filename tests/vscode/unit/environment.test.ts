@@ -71,7 +71,7 @@ test("each thing that can be missing has a sentence of its own and a next step",
   const cases: [Partial<Python>, RegExp][] = [
     [{ tool: null }, /is not in \/p/],
     [{ tool: "0.0.9" }, /0\.0\.9 in \/p is older than/],
-    [{ server: false }, /kernel-assistant\[lsp\]/],
+    [{ server: false }, /lacks pygls/],
     [{ version: "3.9.1" }, /Python 3\.9\.1 at \/p is older/],
   ];
   for (const [change, sentence] of cases) {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { reportOf, wanted } from "../../../extensions/vscode/src/report/data.ts";
 import { highlighted, pageOf } from "../../../extensions/vscode/src/report/html.ts";
+import { occupancy } from "../../../extensions/vscode/src/report/occupancy.ts";
 import { roofline, speedByTurn } from "../../../extensions/vscode/src/report/plots.ts";
 
 /** As the store has them; figures of a real job on two CPU cores. */
@@ -89,4 +90,21 @@ test("a single candidate and a device without known bandwidth still make a page"
   const page = pageOf(reportOf({ ...answer, deviceFacts: {} }, {}));
   assert.doesNotMatch(page, /aria-label="Roofline"/);
   assert.match(page, /aria-label="Speed by turn"/);
+});
+
+test("occupancy is that of NVIDIA's calculator", () => {
+  // Threads, registers, shared memory and the limit on blocks each decide once.
+  assert.equal(occupancy("sm_90", 256, 32, 0), 1);
+  assert.equal(occupancy("sm_90", 256, 40, 0), 0.75);
+  assert.equal(occupancy("sm_90", 256, 32, 100 * 1024), 0.25);
+  assert.equal(occupancy("sm_90a", 32, 16, 0), 0.5);
+  assert.equal(occupancy("x86-64-avx512", 256, 32, 0), null);
+});
+
+test("a kernel's occupancy comes from its own launch", () => {
+  const launches = [{ symbol: "rows", block: ["256", "1", "1"], shared: "0" }];
+  const steps = [{ turn: 1, candidates: [{ plan: { launches }, sources: {} }], evaluations: [{ candidate: "w", outcome: "correct" }] }];
+  const evaluation = { ...answer.evaluation, candidate: "w" };
+  const [kernel] = reportOf({ ...answer, steps, evaluation, deviceFacts: { arch: "sm_90" } }, {}).kernels;
+  assert.deepEqual([kernel?.threads, kernel?.occupancy], [256, 0.75]);
 });

@@ -37,11 +37,11 @@ export async function probe(path: string, timeoutMs = 15_000): Promise<Python | 
   }
 }
 
-export type Fitness = "fits" | "no tool" | "tool too old" | "no server extra" | "python too old";
+export type Fitness = "fits" | "no tool" | "tool too old" | "incomplete" | "python too old";
 
 export function fitness(python: Python): Fitness {
   if (python.tool === null) return "no tool";
   if (!atLeast(python.tool, LEAST_SERVER)) return "tool too old";
   if (!atLeast(python.version, LEAST_PYTHON)) return "python too old";
-  return python.server ? "fits" : "no server extra";
+  return python.server ? "fits" : "incomplete";
 }

@@ -1,5 +1,7 @@
 // What the result page shows, taken from the records of the store. No VS Code in here.
 
+import { occupancy } from "./occupancy.ts";
+
 export interface Candidate {
   readonly turn: number;
   readonly id: string;
@@ -16,7 +18,8 @@ export interface Kernel {
   readonly registers: number;
   readonly sharedBytes: number;
   readonly spillBytes: number;
-  readonly blocksPerSm: number | null;
+  /** Threads of a block, null where it depends on sizes. */
+  readonly threads: number | null;
   readonly occupancy: number | null;
 }
 
@@ -122,7 +125,7 @@ export function reportOf(answer: unknown, more: Readonly<Record<string, string>>
     bandwidthFrom: measured ? "measured" : datasheet ? "datasheet" : null,
     accuracy: accuracyOf(json(evaluation["accuracy"])),
     timing: timingOf(json(evaluation["timing"])),
-    kernels: list(evaluation["resources"]).map(kernelOf),
+    kernels: kernelsOf(list(evaluation["resources"]), winner(list(row["steps"]), text(evaluation["candidate"])), text(device["arch"])),
     candidates: candidatesOf(list(row["steps"])),
     freeWins: list(result["free_wins"]).map(freeWinOf),
     sources: named(files, /^sources\/(?!ka[_/]).*\.(cu|cuh|cpp|h)$/),
@@ -166,15 +169,41 @@ function timingOf(from: Json): Timing | null {
   };
 }
 
-function kernelOf(from: Json): Kernel {
-  return {
-    symbol: text(from["symbol"]),
-    registers: number(from["registers"]) ?? 0,
-    sharedBytes: number(from["shared_bytes"]) ?? 0,
-    spillBytes: number(from["spill_bytes"]) ?? 0,
-    blocksPerSm: number(from["blocks_per_sm"]),
-    occupancy: number(from["occupancy"]),
-  };
+function kernelsOf(resources: readonly Json[], plan: Json, arch: string): Kernel[] {
+  const launches = list(plan["launches"]);
+  return resources.map((from) => {
+    const symbol = text(from["symbol"]);
+    const launch = launches.find((one) => one["symbol"] === symbol) ?? {};
+    const threads = product(launch["block"]);
+    const registers = number(from["registers"]) ?? 0;
+    const sharedBytes = (number(from["shared_bytes"]) ?? 0) + (whole(launch["shared"]) ?? 0);
+    return {
+      symbol,
+      registers,
+      sharedBytes,
+      spillBytes: number(from["spill_bytes"]) ?? 0,
+      threads,
+      occupancy: threads === null ? null : occupancy(arch, threads, registers, sharedBytes),
+    };
+  });
+}
+
+/** The plan of the candidate that was measured in full. */
+function winner(steps: readonly Json[], candidate: string): Json {
+  for (const step of steps) {
+    const place = list(step["evaluations"]).findIndex((evaluation) => candidate && evaluation["candidate"] === candidate);
+    if (place >= 0) return json(list(step["candidates"])[place]?.["plan"]);
+  }
+  return {};
+}
+
+/** An expression of a plan that is a plain number. */
+const whole = (expression: unknown): number | null =>
+  typeof expression === "string" && /^\d+$/.test(expression) ? Number(expression) : null;
+
+function product(expressions: unknown): number | null {
+  const sizes = Array.isArray(expressions) ? expressions.map(whole) : [];
+  return sizes.length && sizes.every((size) => size !== null) ? sizes.reduce<number>((all, size) => all * (size ?? 1), 1) : null;
 }
 
 function candidatesOf(steps: readonly Json[]): Candidate[] {

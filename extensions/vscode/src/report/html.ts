@@ -86,12 +86,13 @@ function kernels(report: Report): string {
   if (report.kernels.length === 0) return "";
   const rows = report.kernels.map((kernel) => [
     kernel.symbol,
+    kernel.threads === null ? "by size" : String(kernel.threads),
     String(kernel.registers),
     bytes(kernel.sharedBytes),
     kernel.spillBytes ? bytes(kernel.spillBytes) : "none",
     kernel.occupancy === null ? "–" : percent(kernel.occupancy),
   ]);
-  return section("Kernels", table(["kernel", "registers", "shared memory", "spills", "occupancy"], rows));
+  return section("Kernels", table(["kernel", "threads of a block", "registers", "shared memory", "spills", "occupancy"], rows));
 }
 
 function accuracy(report: Report): string {
