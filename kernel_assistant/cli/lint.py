@@ -12,10 +12,10 @@ import click
 
 from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.text import say_warning, styled
-from kernel_assistant.errors import EXIT_GATE, EXIT_OK, MissingError, UsageError
+from kernel_assistant.errors import EXIT_GATE, EXIT_OK, UsageError
+from kernel_assistant.session.gains import machine_here
 from kernel_assistant.source.build import read_text
-from kernel_assistant.source.lint import RULES, Hint, Machine, find_hints
-from kernel_assistant.source.lint.machine import machine_of
+from kernel_assistant.source.lint import RULES, Hint, find_hints
 
 #: Folders that hold other people's code, or none.
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "dist-packages", "build", "dist", "venv"}
@@ -33,7 +33,7 @@ def lint_command(paths: tuple[Path, ...], ignore: str, as_json: bool) -> int:
     the class, keeps one quiet.
     """
     paths = paths or (Path(),)
-    machine, skipped = _machine(paths[0]), _codes(ignore)
+    machine, skipped = machine_here(settings_for(paths[0])), _codes(ignore)
     found: list[tuple[Path, Hint]] = []
     for path in _files(paths):
         try:
@@ -66,21 +66,6 @@ def _codes(text: str) -> frozenset[str]:
     for code in sorted(codes.difference(_CODES)):
         raise UsageError(f"there is no hint {code}", f"the codes are {', '.join(_CODES)}")
     return codes
-
-
-def _machine(path: Path) -> Machine:
-    """The device that jobs would use, with what was measured on it."""
-    from kernel_assistant.session.gains import tf32_gain
-    from kernel_assistant.store import Store
-    from kernel_assistant.targets.detect import detect
-
-    settings = settings_for(path)
-    try:
-        facts = detect(settings.target)
-    except MissingError:
-        return Machine()
-    known = (settings.state_dir / "store.sqlite").exists()
-    return machine_of(facts, tf32_gain(Store(settings.state_dir), facts.name) if known else "")
 
 
 def _summary(found: list[tuple[Path, Hint]]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import msgspec
 from anyio import to_thread
+from anyio.abc import ByteReceiveStream
 
 from kernel_assistant.config import Settings, resolve
 from kernel_assistant.errors import InternalError, UsageError
@@ -21,6 +22,7 @@ from kernel_assistant.mcp.jobs import Report, brief, finish, submit
 from kernel_assistant.records import Evaluation, OptimizeResult, decode, to_builtins
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.edits import apply_job, find_job, find_place, note_undone
+from kernel_assistant.session.gains import machine_here
 from kernel_assistant.session.lines_job import read_lines
 from kernel_assistant.session.prepare import prepare, prepare_check
 from kernel_assistant.source.build import read_text, split_spec
@@ -29,6 +31,8 @@ from kernel_assistant.store import JobKind, JobRow, Store
 
 Answer = dict[str, Any]
 _MOST_HINTS = 200
+#: Seconds that a program has to end when its scan is cancelled.
+_GRACE = 5.0
 
 
 async def hints(wanted: given.Hints, report: Report) -> Answer:
@@ -40,17 +44,8 @@ async def scan(wanted: given.Scan, report: Report) -> Answer:
     """The user's program under the recorder, as `kernel-assistant scan` runs it. Cancelling ends the program."""
     ours = [sys.executable, "-m", "kernel_assistant", "scan", "--json", "--top", str(wanted.top)]
     await report(0.0, f"running {' '.join(wanted.command)}")
-    # Our own stdin and stdout carry the protocol.
-    ended = await anyio.run_process(
-        [*ours, "--", *wanted.command],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        check=False,
-        cwd=wanted.folder or None,
-    )
-    text = ended.stdout.decode(errors="replace").strip()
+    text, said = await _ended([*ours, "--", *wanted.command], wanted.folder or None)
     if not text.startswith("{"):
-        said = ended.stderr.decode(errors="replace").strip().splitlines()
         cause = next((line.removeprefix("error: ") for line in said if line.startswith("error: ")), "")
         raise UsageError(cause or (said[-1] if said else "the scan said nothing"), "run the program by hand first")
     found: Answer = json.loads(text)
@@ -133,13 +128,46 @@ async def undo(wanted: given.Undo, report: Report) -> Answer:
     return await to_thread.run_sync(_undo, wanted)
 
 
+async def _ended(command: list[str], folder: str | None) -> tuple[str, list[str]]:
+    """Standard output and the lines of standard error. Our own stdin and stdout carry the protocol: neither is lent.
+
+    Cancelling asks the process to end, which hands that on to the program that it runs.
+    """
+    process = await anyio.open_process(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder
+    )
+    assert process.stdout is not None and process.stderr is not None
+    parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+
+    async def drain(stream: ByteReceiveStream, name: str) -> None:
+        async for part in stream:
+            parts[name].append(part)
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(drain, process.stdout, "stdout")
+            group.start_soon(drain, process.stderr, "stderr")
+        await process.wait()
+    except anyio.get_cancelled_exc_class():
+        process.terminate()
+        with anyio.move_on_after(_GRACE, shield=True):
+            await process.wait()
+        raise
+    finally:
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+    out, err = (b"".join(parts[name]).decode(errors="replace").strip() for name in ("stdout", "stderr"))
+    return out, err.splitlines()
+
+
 def _hints(path: Path) -> Answer:
+    machine = machine_here(_settings(path, {}))
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     found = []
     for file in files:
         if not any(part.startswith(".") for part in file.relative_to(path).parts):
             try:
-                found += [{"path": str(file), **_hint(hint)} for hint in find_hints(read_text(file))]
+                found += [{"path": str(file), **_hint(hint)} for hint in find_hints(read_text(file), machine)]
             except UsageError:
                 if file == path:
                     raise

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import MissingError
+from kernel_assistant.source.lint import Machine
+from kernel_assistant.source.lint.machine import machine_of
 from kernel_assistant.store import JobState, Store
+from kernel_assistant.targets.detect import detect
 
 #: Newest jobs that are looked at.
 _MOST = 200
+
+
+def machine_here(settings: Settings) -> Machine:
+    """What hints are told of the device that jobs would use. Makes no state folder. Raises StoreError."""
+    try:
+        facts = detect(settings.target)
+    except MissingError:
+        return Machine()
+    known = (settings.state_dir / "store.sqlite").exists()
+    return machine_of(facts, tf32_gain(Store(settings.state_dir), facts.name) if known else "")
 
 
 def tf32_gain(store: Store, device: str) -> str:

@@ -225,3 +225,12 @@ def test_codes_are_in_order_and_different() -> None:
     assert [rule.code for rule in RULES] == [f"KA{number:03}" for number in range(1, 1 + len(RULES))]
     hint = find_hints(SLOW)[0]
     assert decode(encode(hint), Hint) == hint and hint.href.endswith("docs/diagnostics.md#ka005")
+
+
+def test_half_of_any_text_is_read() -> None:
+    """Whatever is typed so far, in whatever line it stands."""
+    whole = "".join(text.partition("class")[2] and f"class{text.partition('class')[2]}\n" for _, text in FOUND)
+    text = HEAD + whole
+    for end in range(0, len(text), 97):
+        find_hints(text[:end] + "\n" + text[end + 31 :])
+    assert {code for code, _ in FOUND} == set(codes(text))
