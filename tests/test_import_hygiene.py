@@ -33,7 +33,8 @@ def modules_outside_the_worker() -> dict[str, list[str]]:
             if parts[0] in ("worker", "skills") or parts[:2] == ("serving", "convert") or parts[-1] == "__main__":
                 continue
             name = ".".join((package, *parts)).removesuffix(".__init__")
-            layers.setdefault(".".join(name.split(".")[:2]), []).append(name)
+            layer = ".".join(name.split(".")[:2]) if package == "kernel_assistant" else package
+            layers.setdefault(layer, []).append(name)
     return layers
 
 

@@ -72,7 +72,9 @@ def test_metadata_asks_for_torch_only_as_an_extra(installed: Path) -> None:
         "openai",
         "platformdirs",
         "psutil",
+        "pygls<3,",
         "rich",
+        "watchdog",
         "xllamacpp",
     ]
     assert metadata["License-Expression"] == "Apache-2.0"
