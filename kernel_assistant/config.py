@@ -93,6 +93,10 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(name.strip() for name in names if name.strip())
 
 
+def _codes(value: object) -> tuple[str, ...]:
+    return tuple(name.upper() for name in _names(value))
+
+
 def _setting(default: Any, doc: str, parse: Callable[[object], Any], *, project: bool = False) -> Any:
     return field(default=default, metadata={"doc": doc, "parse": parse, "project": project})
 
@@ -133,6 +137,7 @@ class Settings:
     remote_python: str = _setting("", "interpreter with torch on that machine", str)
     remote_dir: str = _setting("", "folder of everything of ours on that machine", str)
     ship: tuple[str, ...] = _setting((), "files needed there besides what the module imports", _names, project=True)
+    ignore_hints: tuple[str, ...] = _setting((), "hints that are not shown, such as KA002", _codes, project=True)
     host_idle_seconds: float = _setting(600.0, "the session host ends after so long without work", parse_seconds)
     worker_idle_seconds: float = _setting(300.0, "a worker is kept warm for so long after a job", parse_seconds)
 

@@ -33,7 +33,8 @@ def lint_command(paths: tuple[Path, ...], ignore: str, as_json: bool) -> int:
     the class, keeps one quiet.
     """
     paths = paths or (Path(),)
-    machine, skipped = machine_here(settings_for(paths[0])), _codes(ignore)
+    settings = settings_for(paths[0])
+    machine, skipped = machine_here(settings), _codes(ignore).union(settings.ignore_hints)
     found: list[tuple[Path, Hint]] = []
     for path in _files(paths):
         try:

@@ -161,13 +161,17 @@ async def _ended(command: list[str], folder: str | None) -> tuple[str, list[str]
 
 
 def _hints(path: Path) -> Answer:
-    machine = machine_here(_settings(path, {}))
+    settings = _settings(path, {})
+    machine = machine_here(settings)
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     found = []
     for file in files:
         if not any(part.startswith(".") for part in file.relative_to(path).parts):
             try:
-                found += [{"path": str(file), **_hint(hint)} for hint in find_hints(read_text(file), machine)]
+                found += [
+                    {"path": str(file), **_hint(hint)}
+                    for hint in find_hints(read_text(file), machine, settings.ignore_hints)
+                ]
             except UsageError:
                 if file == path:
                     raise

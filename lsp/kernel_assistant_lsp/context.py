@@ -120,7 +120,7 @@ class Context:
         """Hints of a document, or none where they are switched off."""
         found: list[types.Diagnostic] = []
         if self.configuration.is_on(snapshot.path, "diagnostics"):
-            found = await in_thread(lambda: hints(snapshot, self.history))
+            found = await in_thread(lambda: hints(snapshot, self.history, self.configuration))
         if self.is_current(snapshot):
             self.server.text_document_publish_diagnostics(
                 types.PublishDiagnosticsParams(uri=snapshot.uri, version=snapshot.version, diagnostics=found)

@@ -10,13 +10,18 @@ from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.session.gains import tf32_gain
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
+from kernel_assistant_lsp.configuration import Configuration
 from kernel_assistant_lsp.features import diagnostics
 from kernel_assistant_lsp.history import History
 from kernel_assistant_lsp.snapshot import Snapshot
 
 
-def hints(snapshot: Snapshot, history: History) -> list[Diagnostic]:
-    """Rules that need a device say nothing where there is none."""
+def hints(snapshot: Snapshot, history: History, configuration: Configuration) -> list[Diagnostic]:
+    """Rules that need a device say nothing where there is none; what `ignore_hints` names is left out."""
+    try:
+        ignored = configuration.settings(snapshot.path).ignore_hints
+    except KernelAssistantError:
+        ignored = ()  # whoever starts a job is told what is wrong with the settings
     facts = device()
     gain = ""
     if facts is not None and facts.target == "cuda":
@@ -24,7 +29,7 @@ def hints(snapshot: Snapshot, history: History) -> list[Diagnostic]:
             gain = tf32_gain(history.store, facts.name)
         except KernelAssistantError:
             gain = ""  # the hint stands without its figure
-    return diagnostics.find(snapshot, facts, tf32_gain=gain)
+    return diagnostics.find(snapshot, facts, tf32_gain=gain, ignore=ignored)
 
 
 @functools.lru_cache(maxsize=1)

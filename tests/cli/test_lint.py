@@ -37,6 +37,13 @@ def test_lines_and_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == "no hints\n"
 
 
+def test_a_project_leaves_codes_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "net.py").write_text(SLOW)
+    (tmp_path / "pyproject.toml").write_text('[tool.kernel-assistant]\nignore_hints = ["ka005"]\n')
+    assert main(["lint", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "no hints\n"
+
+
 def test_json_has_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.py").write_text(SLOW)
     assert main(["lint", "--json", str(tmp_path / "net.py")]) == 1

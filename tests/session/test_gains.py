@@ -1,0 +1,53 @@
+"""What earlier jobs measured of TF32, in words and only for the device they ran on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.records import FreeWin, InputSource, JobOutcome, KernelTask, OptimizeResult, Workload
+from kernel_assistant.session.gains import tf32_gain
+from kernel_assistant.store import JobOptions, JobState, Store
+
+
+def add(store: Store, device: str, gain: float | None, name: str = "tf32") -> None:
+    task = KernelTask(
+        path="/net.py", content="", class_name="Net", source=InputSource.comment, workloads=(Workload(args="()"),)
+    )
+    row = store.add_job(task, JobOptions(), "cuda:0")
+    win = FreeWin(name=name, write="x", speedup_vs_compile=gain, note="changes results")
+    result = OptimizeResult(
+        task="net.py:Net",
+        target="cuda",
+        device=device,
+        outcome=JobOutcome.no_measurable_gain,
+        best=None,
+        evaluations=1,
+        seconds=1.0,
+        stop_reason="finished",
+        artifacts={},
+        free_wins=(win,),
+    )
+    store.mark_ended(row.id, JobState.done, result=result)
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ([], ""),
+        ([("H200", None)], ""),
+        ([("A100", 2.0)], ""),
+        (
+            [("H200", 1.5), ("A100", 9.0)],
+            "torch.compile was 1.50 times as fast with it in the job that measured it here",
+        ),
+        ([("H200", 2.0), ("H200", 1.25)], "torch.compile was 1.25 to 2.00 times as fast with it in 2 jobs here"),
+    ],
+)
+def test_gain(tmp_path: Path, gains: list[tuple[str, float | None]], words: str) -> None:
+    store = Store(tmp_path)
+    for device, gain in gains:
+        add(store, device, gain)
+    add(store, "H200", 7.0, name="freezing")
+    assert tf32_gain(store, "H200") == words
