@@ -71,6 +71,12 @@ async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, mod
     titles = await editor.until_lens(model, "last run")
     assert titles[0].endswith("verified · last run: 1 call, none fell back · show") and titles[1] == "Undo"
 
+    again = (await editor.command("verify", model, "Gate"))["job"]
+    await editor.until_job(again, "finished")
+    await editor.until_message("Gate: ")
+    (verdict,) = [one.message for one in editor.client.messages if "Gate: " in one.message]
+    assert ": ok: " in verdict or ": slower: " in verdict
+
     undone = await editor.command("undo", model, "Gate")
     assert undone["edited"] and editor.text(model) == text
     assert (workspace / "model_kernels").is_dir()

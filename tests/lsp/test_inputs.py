@@ -1,0 +1,49 @@
+"""A class that says nowhere how it is called, from its first lens to the times of its lines, with real jobs on the CPU."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from lsprotocol import types
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+
+PROGRAM = """
+import torch
+from bare import Gate
+
+if __name__ == "__main__":
+    gate = Gate().eval()
+    with torch.no_grad():
+        for _ in range(5):
+            gate(torch.randn(64, 512))
+"""
+
+
+async def test_inputs_recorded_from_a_program_serve_a_profile_of_what_is_typed(start_editor, workspace, model):
+    path = workspace / "bare.py"
+    path.write_text(model.read_text().partition("def get_inputs")[0])
+    (workspace / "program.py").write_text(PROGRAM)
+    editor = await start_editor()
+    editor.open(path)
+    assert (await editor.command("profile", path, "Gate"))["needs"] == "inputs"
+    asked = await editor.command("inputs", path, "Gate", how="record")
+    assert asked["needs"] == "program" and asked["choices"][0]["title"] == "python bare.py"
+    scan = await editor.command("inputs", path, "Gate", how="record", program=["python", "program.py"])
+    assert scan["scan"] == "1" and scan["classes"][0]["name"] == "Gate"
+
+    editor.type(path, "return torch", "y = torch.tanh(x)\n        return y + torch")
+    job = (await editor.command("profile", path, "Gate"))["job"]
+    assert (await editor.until_job(job, "finished", "failed"))["outcome"] == "profiled"
+    line = editor.text(path)[: editor.text(path).index("y = torch")].count("\n")
+    document = types.TextDocumentIdentifier(uri=path.as_uri())
+    everything = types.Range(types.Position(0, 0), types.Position(99, 0))
+    for _ in range(100):
+        hints = await editor.client.text_document_inlay_hint_async(types.InlayHintParams(document, everything))
+        if hints:
+            break
+        await asyncio.sleep(0.1)
+    assert line in [hint.position.line for hint in hints]
+    params = types.HoverParams(text_document=document, position=types.Position(line, 10))
+    assert "a forward" in (await editor.client.text_document_hover_async(params)).contents.value
