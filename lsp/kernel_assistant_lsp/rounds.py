@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.store import JobRow, JobState
 from kernel_assistant_lsp.context import Context
@@ -16,10 +16,25 @@ _EVERY_S = 2.0
 
 async def rounds(context: Context) -> None:
     """Until the server ends."""
-    seen = (0, 0)
+    seen, looked = (0, 0), False
     while True:
+        if context.trusted and not looked:
+            looked = True
+            context.spawn(_look_elsewhere(context))
         seen = await _round(context, seen)
         await asyncio.sleep(_EVERY_S)
+
+
+async def _look_elsewhere(context: Context) -> None:
+    """Once: jobs on another machine that an earlier server has left."""
+    try:
+        host = context.settings(next(iter(context.folders()), None)).host
+    except UsageError:
+        return  # said already, where settings were fetched
+    if host:
+        from kernel_assistant_lsp.elsewhere import follow_again
+
+        await follow_again(context)
 
 
 async def _round(context: Context, seen: tuple[int, int]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A class that says nowhere how it is called, from its first lens to the times of its lines, with real jobs on the CPU."""
+"""A class that says nowhere how it is called, from its first lens to the times of its lines, with real jobs."""
 
 from __future__ import annotations
 

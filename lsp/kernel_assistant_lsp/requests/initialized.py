@@ -13,6 +13,6 @@ from kernel_assistant_lsp.sections import fetch_sections
 def register(context: Context) -> None:
     @context.server.feature(types.INITIALIZED)
     async def initialized(params: types.InitializedParams) -> None:
-        context.spawn(rounds(context))
         await fetch_sections(context)
+        context.spawn(rounds(context))
         await watch_outside(context)

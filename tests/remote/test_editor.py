@@ -1,0 +1,43 @@
+"""An editor whose setting names another machine: the job runs there, the result is offered here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "lsp"))
+
+from editor import Editor
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
+
+
+async def test_a_job_of_the_editor_runs_over_there(sshd, module, monkeypatch):
+    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "4s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
+    monkeypatch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
+    editor = await started(module.parent)
+    try:
+        editor.open(module)
+        await editor.until_lens(module, "Optimize")
+        job = (await editor.command("optimize", module, "Net"))["job"]
+        assert job == "box:1"
+        await editor.until_job(job, "running")
+        await editor.kill()
+        editor = await started(module.parent)
+        editor.open(module)
+        end = await editor.until_job(job, "finished", "failed", "cancelled")
+        assert end["outcome"] in ("improved", "no_measurable_gain", "at_limit")
+        await editor.until_lens(module, "show")
+        report = await editor.command("show", module, "Net")
+        assert report["id"] == "1" and report["device"].endswith("of box") and report["sources"]
+    finally:
+        await editor.close()
+
+
+async def started(folder):
+    editor = Editor()
+    editor.client.set_configuration({"host": "box"}, section="kernelAssistant")
+    return await editor.start((folder,))
