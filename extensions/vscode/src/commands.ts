@@ -38,6 +38,7 @@ export function registerCommands(parts: Parts): vscode.Disposable[] {
     about("inputs", (ref) => askForInputs(ref, server, parts.extension)),
     about("show", (ref) => reports.show(ref)),
     about("diff", (ref) => review.open(ref)),
+    about("kernels", (ref) => review.kernels(ref)),
     about("apply", (ref) => review.apply(ref)),
     about("discard", (ref) => review.discard(ref)),
     about("undo", (ref) => review.undo(ref)),

@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 import type { ClassRef, Proposal } from "./protocol.ts";
+import { isOwnSource } from "./report/data.ts";
 import type { Server } from "./server.ts";
 import { telling } from "./tell.ts";
 
@@ -31,6 +32,18 @@ export class Review implements vscode.TextDocumentContentProvider, vscode.Dispos
     this.texts.set(proposed.toString(), { text: proposal.after, ref });
     this.changed.fire(proposed);
     await vscode.commands.executeCommand("vscode.diff", file, proposed, proposal.title, { preview: true });
+  }
+
+  /** The sources of the proposed kernels, beside what is looked at. */
+  async kernels(ref: ClassRef): Promise<void> {
+    const proposal = await telling(() => this.server.execute<Proposal>("kernelAssistant.diff", ref));
+    const own = Object.entries(proposal?.kernels ?? {}).filter(([name]) => isOwnSource(name));
+    for (const [name, text] of own) {
+      const uri = vscode.Uri.from({ scheme: SCHEME, path: `/${name.split("/").at(-1)}`, query: `${ref.class} ${ref.uri}` });
+      this.texts.set(uri.toString(), { text, ref });
+      this.changed.fire(uri);
+      await vscode.window.showTextDocument(uri, { viewColumn: vscode.ViewColumn.Beside, preview: own.length === 1 });
+    }
   }
 
   /** The class whose proposal is being looked at, if any. */

@@ -20,6 +20,11 @@ test("what an event leaves out stays as it was, and progress never goes back", (
   assert.equal(line(now), "best 1.70 ms, 1.50× vs torch.compile · turn 3 · confirming");
 });
 
+test("long paths are cut in front, what is no path is left alone", () => {
+  assert.equal(line(view({ message: "starting /home/me/project/.venv/bin/python" })), "starting …/bin/python");
+  assert.equal(line(view({ message: "loading block.py:Block, 3/4" })), "loading block.py:Block, 3/4");
+});
+
 test("without a time of torch.compile the best is compared with eager", () => {
   assert.match(line(view({ best: { ms: 1, compile_ms: null, speedup: 2 } })), /2\.00× vs eager/);
 });

@@ -37,10 +37,13 @@ export function after(view: JobView | undefined, event: JobEvent): JobView {
 /** One line for a notification: the best so far first, since it is what one waits for; nothing twice. */
 export function line(view: JobView): string {
   const best = view.best ? bestText(view.best) : "";
-  const message = best && view.message.startsWith("best so far") ? "" : view.message;
+  const message = best && view.message.startsWith("best so far") ? "" : shortPaths(view.message);
   const turn = view.turn && !message.startsWith("turn ") ? `turn ${view.turn}` : "";
   return [best, turn, message].filter(Boolean).join(" · ");
 }
+
+/** `…/bin/python`: a notification has no room for where everything lies. */
+const shortPaths = (text: string): string => text.replace(/(?:\/[^\s/:]+){2,}(\/[^\s/:]+\/[^\s/:]+)/g, "…$1");
 
 export const title = (view: JobView): string => `${view.kind === "optimize" ? "Optimizing" : "Checking"} ${view.class}`;
 

@@ -128,10 +128,13 @@ export function reportOf(answer: unknown, more: Readonly<Record<string, string>>
     kernels: kernelsOf(list(evaluation["resources"]), winner(list(row["steps"]), text(evaluation["candidate"])), text(device["arch"])),
     candidates: candidatesOf(list(row["steps"])),
     freeWins: list(result["free_wins"]).map(freeWinOf),
-    sources: named(files, /^sources\/(?!ka[_/]).*\.(cu|cuh|cpp|h)$/),
-    assembly: named(files, /\.(ptx|sass|s)$/),
+    sources: named(files, isOwnSource),
+    assembly: named(files, wanted),
   };
 }
+
+/** A source that was written for this job, not one of the headers that every candidate gets. */
+export const isOwnSource = (name: string): boolean => /\.(cu|cuh|cpp|h)$/.test(name) && !/(^|\/)ka[_/]/.test(name);
 
 /** Names of the artifacts that the page shows and the answer leaves out. */
 export const wanted = (name: string): boolean => /\.(ptx|sass|s)$/.test(name);
@@ -229,7 +232,7 @@ function candidatesOf(steps: readonly Json[]): Candidate[] {
 }
 
 function ownSources(sources: Json): Record<string, string> {
-  const own = Object.entries(sources).filter(([name]) => !/^ka[_/]/.test(name));
+  const own = Object.entries(sources).filter(([name]) => isOwnSource(name));
   return Object.fromEntries(own.map(([name, content]) => [name, text(content)]));
 }
 
@@ -244,8 +247,8 @@ function freeWinOf(from: Json): FreeWin {
   };
 }
 
-function named(files: Readonly<Record<string, string>>, pattern: RegExp): Source[] {
+function named(files: Readonly<Record<string, string>>, holds: (name: string) => boolean): Source[] {
   return Object.entries(files)
-    .filter(([name]) => pattern.test(name))
+    .filter(([name]) => holds(name))
     .map(([name, content]) => ({ name: name.split("/").at(-1) ?? name, text: content }));
 }

@@ -47,8 +47,9 @@ export function roofline(bytes: number, bandwidth: number, points: readonly Poin
   const floor = (moved: number): number => (moved / bandwidth) * 1000;
   const x = logarithmic([bytes / 8, bytes * 8], LEFT, WIDTH - RIGHT);
   const y = logarithmic([floor(bytes / 2), floor(bytes * 2), ...points.map((point) => point.y)], HEIGHT - BOTTOM, TOP);
-  const low = bytes / 8;
-  const high = bytes * 8;
+  // Beyond the frame, which cuts it: the line and what lies below it reach the edges.
+  const low = bytes / 64;
+  const high = bytes * 64;
   const line = `<path class="roof" d="M${place(x.at(low))} ${place(y.at(floor(low)))}L${place(x.at(high))} ${place(y.at(floor(high)))}"/>`;
   const below = `<path class="impossible" d="M${place(x.at(low))} ${place(y.at(floor(low)))}L${place(x.at(high))} ${place(y.at(floor(high)))}V${HEIGHT}H${place(x.at(low))}Z"/>`;
   const clip = `<clipPath id="inside"><rect x="${LEFT}" y="${TOP}" width="${WIDTH - LEFT - RIGHT}" height="${HEIGHT - TOP - BOTTOM}"/></clipPath>`;
@@ -96,7 +97,7 @@ function dots(points: readonly Point[], x: Scale, y: Scale): string {
 }
 
 const label = (point: Point, x: Scale, y: Scale): string =>
-  `<text class="tick" x="${place(x.at(point.x) + 9)}" y="${place(y.at(point.y) + 4)}">${escaped(point.title)}</text>`;
+  `<text class="tick end" x="${place(x.at(point.x) - 9)}" y="${place(y.at(point.y) + 4)}">${escaped(point.title)}</text>`;
 
 function logarithmic(values: readonly number[], from: number, to: number): Scale {
   const positive = values.filter((value) => value > 0);
@@ -131,7 +132,7 @@ function short(bytes: number): string {
   return `${Number((bytes / 1000 ** power).toPrecision(2))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
 }
 
-/** As `milliseconds`, without the zeros that a round number does not need. */
-const tidy = (ms: number): string => milliseconds(ms).replace(/\.?0+ /, (zeros) => (zeros.startsWith(".") ? " " : zeros));
+/** As `milliseconds`, without the zeros behind the point that a round number does not need. */
+const tidy = (ms: number): string => milliseconds(ms).replace(/(\.\d*?)0+ /, (_, kept: string) => `${kept === "." ? "" : kept} `);
 
 const place = (value: number): string => value.toFixed(1);
