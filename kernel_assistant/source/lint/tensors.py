@@ -10,7 +10,7 @@ from kernel_assistant.source.lint.classes import Function, ModuleScope, is_self,
 
 
 class Kind(Enum):
-    """`reduced` is a tensor with fewer elements than what it was reduced from: operations on it are no pass over memory
+    """`reduced` is a tensor that is small beside others, a sum or an `arange`: operations on it are no pass over memory
     that counts. `host` is a number, a size, a string: certainly no tensor."""
 
     tensor = "tensor"
@@ -32,7 +32,7 @@ _HOST_RESULT = frozenset(
     is_cuda requires_grad layout is_tensor is_grad_enabled finfo iinfo Size is_autocast_enabled broadcast_shapes
     promote_types result_type get_default_dtype is_inference_mode_enabled allclose equal is_nonzero
     get_autocast_dtype is_available current_device device_count is_scripting is_tracing is_compiling is_exporting
-    manual_seed Generator Stream Event current_stream cuda_synchronize autocast no_grad inference_mode
+    manual_seed seed initial_seed Generator Stream Event current_stream cuda_synchronize autocast no_grad inference_mode
     enable_grad set_grad_enabled synchronize get_float32_matmul_precision""".split()
 )
 _SEVERAL = frozenset(
@@ -40,6 +40,8 @@ _SEVERAL = frozenset(
     "kthvalue mode cummax cummin aminmax unique_consecutive frexp lu lstsq hsplit vsplit dsplit".split()
 )
 _REDUCTIONS = frozenset("sum mean max min prod norm std var logsumexp any all amax amin argmax argmin".split())
+#: Made of numbers: positions, frequencies and constants, small beside what they are combined with.
+_SMALL = frozenset("arange linspace logspace eye scalar_tensor tensor full".split())
 _LOSSES = frozenset(
     """cross_entropy mse_loss l1_loss nll_loss smooth_l1_loss huber_loss binary_cross_entropy kl_div
     binary_cross_entropy_with_logits cosine_embedding_loss triplet_margin_loss""".split()
@@ -121,6 +123,8 @@ class Tensors:
                 elementwise = given == 1 and self.is_tensor(call.args[-1])
                 return Kind.tensor if elementwise else Kind.unknown
             return Kind.reduced
+        if name in _SMALL and not self.is_tensor(operand):
+            return Kind.reduced
         if name in _LOSSES:
             reduced = all(item.arg != "reduction" for item in call.keywords)
             return Kind.reduced if reduced else Kind.tensor
@@ -130,9 +134,12 @@ class Tensors:
 
     def _parameters(self, method: Function) -> dict[str, Kind]:
         arguments = [*method.args.posonlyargs, *method.args.args][1:] + method.args.kwonlyargs
-        told = self._told(method)
+        told, plain = self._told(method), _with_plain_default(method)
         found = {}
         for one in arguments:
+            if one.arg in plain:
+                found[one.arg] = Kind.host
+                continue
             annotation = ast.unparse(one.annotation) if one.annotation is not None else ""
             if annotation:
                 words = set(re.findall(r"\w+", annotation))
@@ -193,6 +200,16 @@ class Tensors:
     def _set(self, name: str, kind: Kind, seen: dict[str, Kind]) -> None:
         known = seen.get(name, kind)
         seen[name] = self.names[name] = known if known is kind else _either(known, kind)
+
+
+def _with_plain_default(method: Function) -> set[str]:
+    """Parameters whose default is a number, a string or a truth value, whatever their annotation says."""
+    positional = [*method.args.posonlyargs, *method.args.args]
+    defaults = method.args.defaults
+    pairs = [*zip(positional[len(positional) - len(defaults) :], defaults, strict=True)]
+    keyword = zip(method.args.kwonlyargs, method.args.kw_defaults, strict=True)
+    pairs += [(one, default) for one, default in keyword if default is not None]
+    return {one.arg for one, default in pairs if isinstance(default, ast.Constant) and default.value is not None}
 
 
 #: Functions of torch whose first argument need not be a tensor.
