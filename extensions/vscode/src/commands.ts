@@ -34,7 +34,8 @@ export function registerCommands(parts: Parts): vscode.Disposable[] {
   const plain = (name: string, run: () => unknown): vscode.Disposable => vscode.commands.registerCommand(`kernelAssistant.${name}`, run);
   const asked = (name: string): vscode.Disposable => about(name, (ref) => ask(name, ref, server));
   return [
-    about("optimize", (ref) => optimize(ref, parts)),
+    about("optimize", (ref) => begin("optimize", ref, parts)),
+    about("profile", (ref) => begin("profile", ref, parts)),
     about("inputs", (ref) => askForInputs(ref, server, parts.extension)),
     about("show", (ref) => reports.show(ref)),
     about("diff", (ref) => review.open(ref)),
@@ -43,7 +44,6 @@ export function registerCommands(parts: Parts): vscode.Disposable[] {
     about("discard", (ref) => review.discard(ref)),
     about("undo", (ref) => review.undo(ref)),
     asked("verify"),
-    asked("profile"),
     asked("ignore"),
     vscode.commands.registerCommand("kernelAssistant.cancel", (given?: unknown) => cancel(parts, given)),
     vscode.commands.registerCommand("kernelAssistant.scan", async (given?: { readonly uri?: string }) => (await ready(server)) && scan(server, given?.uri)),
@@ -64,8 +64,9 @@ async function ready(server: Server): Promise<boolean> {
   return false;
 }
 
-async function optimize(ref: ClassRef, parts: Parts): Promise<void> {
-  const begun = await telling(() => parts.server.execute<Begun>("kernelAssistant.optimize", ref));
+/** What runs the module, and so has to know how it is called. */
+async function begin(name: string, ref: ClassRef, parts: Parts): Promise<void> {
+  const begun = await telling(() => parts.server.execute<Begun>(`kernelAssistant.${name}`, ref));
   if (begun?.needs === "inputs") await askForInputs(ref, parts.server, parts.extension);
 }
 

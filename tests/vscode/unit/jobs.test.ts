@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bytes, milliseconds, scientific } from "../../../extensions/vscode/src/format.ts";
-import { after, ending, type JobView, line } from "../../../extensions/vscode/src/jobs/state.ts";
+import { after, ending, type JobView, line, title } from "../../../extensions/vscode/src/jobs/state.ts";
 import type { JobEvent } from "../../../extensions/vscode/src/protocol.ts";
 import { statusText } from "../../../extensions/vscode/src/views/text.ts";
 import { quoted, words } from "../../../extensions/vscode/src/words.ts";
@@ -35,6 +35,12 @@ test("only an improved job offers its changes", () => {
   assert.deepEqual([ending(improved, false).review, ending(improved, false).choices[0]], [false, "Review Changes"]);
   const none = ending(view({ state: "finished", outcome: "no_measurable_gain" }), true);
   assert.deepEqual([none.review, none.text, none.choices], [false, "Block: no measurable gain", ["Show Report"]]);
+});
+
+test("a job that looked for no kernels offers none", () => {
+  const lines = view({ kind: "lines", state: "finished", outcome: "improved", message: "5 lines timed" });
+  assert.equal(title(lines), "Profiling Block");
+  assert.deepEqual(ending(lines, true), { kind: "information", text: "Block: 5 lines timed", choices: [], review: false });
 });
 
 test("a cancelled job says what is kept, a failed one why and what next", () => {

@@ -45,7 +45,9 @@ export function line(view: JobView): string {
 /** `…/bin/python`: a notification has no room for where everything lies. */
 const shortPaths = (text: string): string => text.replace(/(?:\/[^\s/:]+){2,}(\/[^\s/:]+\/[^\s/:]+)/g, "…$1");
 
-export const title = (view: JobView): string => `${view.kind === "optimize" ? "Optimizing" : "Checking"} ${view.class}`;
+const DOING: Record<string, string> = { optimize: "Optimizing", profile: "Timing", lines: "Profiling" };
+
+export const title = (view: JobView): string => `${DOING[view.kind] ?? "Checking"} ${view.class}`;
 
 export function bestText(best: Best): string {
   const against = best.compile_ms === null ? "eager" : "torch.compile";
@@ -81,7 +83,10 @@ export function ending(view: JobView, here: boolean): Ending {
     const kept = view.best ? `; the best so far is kept (${bestText(view.best)})` : "";
     return { kind: "information", text: `${name}: cancelled${kept}`, choices: view.best ? ["Show Report"] : [], review: false };
   }
-  const improved = view.kind === "optimize" && view.outcome === "improved";
+  if (view.kind !== "optimize") {
+    return { kind: "information", text: `${name}: ${view.message || "finished"}`, choices: [], review: false };
+  }
+  const improved = view.outcome === "improved";
   return {
     kind: "information",
     text: `${name}: ${view.message || (improved ? "measurably faster" : "no measurable gain")}`,

@@ -111,7 +111,7 @@ function logarithmic(values: readonly number[], from: number, to: number): Scale
 
 /** Round numbers between: 1, 2, 5 of each decade, thinned to six; finer ones where a range has too few. */
 function ticks(low: number, high: number): number[] {
-  for (const digits of [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]]) {
+  for (const digits of [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8], [1, 1.2, 1.4, 1.6, 1.8, 2, 2.3, 2.6, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9]]) {
     const found: number[] = [];
     for (let decade = Math.floor(Math.log10(low)); decade <= Math.ceil(Math.log10(high)); decade += 1) {
       found.push(...digits.map((digit) => Number((digit * 10 ** decade).toPrecision(3))).filter((value) => value >= low && value <= high));
