@@ -18,6 +18,8 @@ from .line_trace import Line
 MARK = "kernel_assistant_line:"
 #: Kernels of a line that are told, the longest first.
 MOST_KERNELS = 8
+#: Calls under the profiler; a power of two, so that shares of them add up exactly.
+PROFILED = 4
 
 
 class Clock:
@@ -74,12 +76,14 @@ class Marks:
 
 
 def kernels_of(call: Callable[[], object], cuda: bool) -> dict[Line, dict[str, list[float]]]:
-    """Line → name → [calls, seconds] of one `call`, which runs under `Marks`: kernels, or on the CPU operators."""
+    """Line → name → [calls, seconds] of one `call`, which runs under `Marks`: kernels, or on the CPU operators. Means of
+    some calls."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if cuda:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     with torch.profiler.profile(activities=activities) as profiler:
-        call()
+        for _ in range(PROFILED):
+            call()
         if cuda:
             torch.cuda.synchronize()
     found: dict[Line, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
@@ -92,8 +96,8 @@ def kernels_of(call: Callable[[], object], cuda: bool) -> dict[Line, dict[str, l
             ran = [(event.name, float(event.self_cpu_time_total))]
         for line in _lines_around(event):
             for name, microseconds in ran:
-                found[line][name][0] += 1
-                found[line][name][1] += microseconds * 1e-6
+                found[line][name][0] += 1 / PROFILED
+                found[line][name][1] += microseconds * 1e-6 / PROFILED
     return found
 
 
