@@ -53,6 +53,7 @@ class Context:
         self.undone_when_saved: dict[Path, set[str]] = {}
         self._history: History | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._looking: dict[str, asyncio.Lock] = {}
         self._refresh: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -101,9 +102,12 @@ class Context:
     async def look(self, uri: str) -> None:
         """Parse a document and read its history now; lenses are asked for again where that changed anything."""
         self._timers.pop(uri, None)
-        snapshot = self.documents.opened(uri)
-        if snapshot is None or snapshot.path.suffix != ".py":
-            return
+        async with self._looking.setdefault(uri, asyncio.Lock()):
+            snapshot = self.documents.opened(uri)
+            if snapshot is not None and snapshot.path.suffix == ".py":
+                await self._look(snapshot)
+
+    async def _look(self, snapshot: Snapshot) -> None:
         long = len(snapshot.text) > SMALL
         moved = await in_thread(lambda: self.parses.parse(snapshot)) if long else False
         if self.trusted:

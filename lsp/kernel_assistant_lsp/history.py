@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,15 +39,17 @@ class History:
         self._state_dir = settings.state_dir
         self._counters_dir = settings.counters_dir
         self._store: Store | None = None
+        self._opening = threading.Lock()
         self._known: dict[Path, Known] = {}
         self._rows: dict[Path, tuple[int, tuple[JobRow, ...]]] = {}
 
     @property
     def store(self) -> Store:
         """Opened when it is first needed: a server that only shows lenses makes no state folder."""
-        if self._store is None:
-            self._store = Store(self._state_dir)
-        return self._store
+        with self._opening:
+            if self._store is None:
+                self._store = Store(self._state_dir)
+            return self._store
 
     def of(self, path: Path) -> Known:
         return self._known.get(path, _NOTHING)

@@ -47,7 +47,8 @@ def _offers(state: ClassState, running: JobView | None, argument: dict[str, str]
         ]
     if state.applied:
         return _of_applied(state, argument)
-    if state.state == "interrupted":
+    if state.state in ("interrupted", "queued", "running"):
+        # The latter two without a host that has it: nobody came back since that host died.
         return [_command("Kernel Assistant: interrupted · continue", OPTIMIZE, argument)]
     if not state.outcome:
         failed = f"Kernel Assistant: failed: {state.message} · try again" if state.state == "failed" else ""

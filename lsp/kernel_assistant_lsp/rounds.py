@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError, UsageError
+from kernel_assistant.session.client import Client
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.store import JobRow, JobState
 from kernel_assistant_lsp.context import Context
@@ -44,17 +46,20 @@ async def _round(context: Context, seen: tuple[int, int]) -> tuple[int, int]:
         version = await in_thread(lambda: context.history.changed_by_others(seen))
         if version == seen:
             return seen
-        for row in await in_thread(lambda: _active(context)):
+        settings = context.settings(None)
+        for row in await in_thread(lambda: _active(context, settings)):
             if _is_ours(context, row):
-                follow_row(context, row, context.settings(None))
+                follow_row(context, row, settings)
     except KernelAssistantError:
         return seen  # the store is locked or damaged: the next round tries again
     context.look_at_all()
     return version
 
 
-def _active(context: Context) -> list[JobRow]:
-    return context.history.store.jobs(states=(JobState.queued, JobState.running))
+def _active(context: Context, settings: Settings) -> list[JobRow]:
+    """Jobs in the hands of a session host. What a dead one has left goes on when somebody asks for it."""
+    rows = context.history.store.jobs(states=(JobState.queued, JobState.running))
+    return rows if rows and Client(settings).status() is not None else []
 
 
 def _is_ours(context: Context, row: JobRow) -> bool:

@@ -10,7 +10,7 @@ from kernel_assistant.apply import Applied, undo
 from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.session.edits import apply_job, note_undone
 from kernel_assistant.store import JobRow
-from kernel_assistant_lsp.commands.arguments import class_of, job_of
+from kernel_assistant_lsp.commands.arguments import job_of, own_class
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.documents import from_disk
 from kernel_assistant_lsp.snapshot import Snapshot
@@ -19,7 +19,7 @@ from kernel_assistant_lsp.threads import in_thread
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """`{"applied", "path", "package", "edited", "warnings"}`; `edited`: the lines are in the editor, not saved yet."""
-    snapshot, _ = class_of(context, argument)
+    snapshot, _ = own_class(context, argument)
     row = await in_thread(lambda: job_of(context, argument))
     in_editor = _in_editor(context, snapshot)
     text = snapshot.text if in_editor else None

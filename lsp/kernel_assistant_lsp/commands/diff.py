@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_assistant.session.edits import apply_job
-from kernel_assistant_lsp.commands.arguments import class_of, job_of
+from kernel_assistant_lsp.commands.arguments import job_of, own_class
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.state import figure
 from kernel_assistant_lsp.threads import in_thread
@@ -16,7 +16,7 @@ SOURCES = (".cu", ".cuh", ".cpp", ".h")
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """`{"before", "after", "title", "job", "kernels": name → text}`."""
-    snapshot, name = class_of(context, argument)
+    snapshot, name = own_class(context, argument)
 
     def look() -> dict[str, Any]:
         row = job_of(context, argument)
