@@ -16,22 +16,9 @@ from kernel_assistant.session.client import Client
 from kernel_assistant.session.start import find_host
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+from tests.lsp.editor import MODEL, Editor
 
 HOSTS = HERE.parent / "session"
-
-MODEL = """import torch
-from torch import nn
-
-
-class Gate(nn.Module):
-    def forward(self, x):
-        return torch.sigmoid(x) * torch.tanh(x) + torch.relu(x) * 0.5
-
-
-def get_inputs():
-    return [torch.randn(256, 1024)]
-"""
 
 
 @pytest.fixture
@@ -88,8 +75,6 @@ def start_host(settings):
 @pytest_asyncio.fixture
 async def start_editor(workspace):
     """Folders and options → an editor with a running server."""
-    from editor import Editor
-
     started = []
 
     async def start(*folders, **more):

@@ -15,6 +15,19 @@ from pytest_lsp import make_test_lsp_client
 
 SERVER = [sys.executable, "-m", "kernel_assistant", "lsp", "--stdio"]
 
+MODEL = """import torch
+from torch import nn
+
+
+class Gate(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x) * torch.tanh(x) + torch.relu(x) * 0.5
+
+
+def get_inputs():
+    return [torch.randn(256, 1024)]
+"""
+
 
 def capabilities(name):
     """What a real editor announced, as pytest-lsp keeps it."""

@@ -12,6 +12,8 @@ from collections import Counter
 
 import pytest
 
+from tests.lsp.editor import MODEL
+
 TEXTS = [
     "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return x\n",
     "class B(nn.Module:\n  def forward(",
@@ -252,38 +254,33 @@ def test_a_client_that_vanishes_takes_the_server_along(wire, half):
     assert server.process.returncode == 0
 
 
-def test_what_is_typed_is_what_the_server_has(wire):
-    """Random incremental edits in the units of each encoding, against a copy kept here."""
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_what_is_typed_is_what_the_server_has(wire, model, improved, encoding):
+    """Random incremental edits, in the units of the encoding, of a docstring that says nothing to anybody."""
     chance = random.Random(5)
-    for encoding in ("utf-8", "utf-16", "utf-32"):
-        server = wire()
-        capabilities = {"general": {"positionEncodings": [encoding]}, "workspace": {"applyEdit": True}}
-        params = {"processId": None, "rootUri": None, "capabilities": capabilities}
-        server.send(id="start", method="initialize", params=params)
-        assert server.answer("start")["result"]["capabilities"]["positionEncoding"] == encoding
-        text = TEXTS[0]
-        uri = URIS[0]
-        item = {"uri": uri, "languageId": "python", "version": 1, "text": text}
-        server.send(method="textDocument/didOpen", params={"textDocument": item})
-        for version in range(2, 60):
-            first, last = sorted(chance.randrange(len(text) + 1) for _ in "ab")
-            if "\r\n" in (text[first - 1 : first + 1], text[last - 1 : last + 1]):
-                continue
-            put = chance.choice(["", "é", "🙂", "\n", "\r\n", "\x0c", "\u2028", "    ", "x = 1"])
-            change = {"range": {"start": at(text, first, encoding), "end": at(text, last, encoding)}, "text": put}
-            text = text[:first] + put + text[last:]
-            document = {"uri": uri, "version": version}
-            server.send(method="textDocument/didChange", params={"textDocument": document, "contentChanges": [change]})
-        classed = text + "\nimport torch\nclass Last(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
-        end = {"start": at(text, len(text), encoding), "end": at(text, len(text), encoding)}
-        change = {"range": end, "text": classed[len(text) :]}
-        document = {"uri": uri, "version": 99}
+    improved(model, MODEL)
+    server, uri = wire(), model.as_uri()
+    capabilities = {"general": {"positionEncodings": [encoding]}, "workspace": {"applyEdit": True}}
+    params = {"processId": None, "rootUri": None, "capabilities": capabilities}
+    server.send(id="start", method="initialize", params=params)
+    assert server.answer("start")["result"]["capabilities"]["positionEncoding"] == encoding
+    said = "ä first line\r\nand 🙂 more\n"
+    item = {"uri": uri, "languageId": "python", "version": 1, "text": f'"""{said}"""\n{MODEL}'}
+    server.send(method="textDocument/didOpen", params={"textDocument": item})
+    for version in range(2, 120):
+        text = f'"""{said}"""\n{MODEL}'
+        first, last = sorted(chance.randrange(len(said) + 1) for _ in "ab")
+        if "\r\n" in (said[first - 1 : first + 1], said[last - 1 : last + 1]):
+            continue
+        put = chance.choice(["", "é", "🙂", "\n", "\r\n", "\r", "\x0c", "\u2028", "\x85", "    ", "x = 1"])
+        change = {"range": {"start": at(text, first + 3, encoding), "end": at(text, last + 3, encoding)}, "text": put}
+        said = said[:first] + put + said[last:]
+        document = {"uri": uri, "version": version}
         server.send(method="textDocument/didChange", params={"textDocument": document, "contentChanges": [change]})
-        argument = {"uri": uri, "class": "Last", "how": "draft"}
-        params = {"command": "kernelAssistant.diff", "arguments": [{**argument, "job": "1"}]}
-        server.send(id="text", method="workspace/executeCommand", params=params)
-        assert "error" in server.answer("text")
-        server.end()
+    argument = {"uri": uri, "class": "Gate"}
+    params = {"command": "kernelAssistant.diff", "arguments": [argument]}
+    server.send(id="text", method="workspace/executeCommand", params=params)
+    assert server.answer("text")["result"]["before"] == f'"""{said}"""\n{MODEL}'
 
 
 def at(text, offset, encoding):

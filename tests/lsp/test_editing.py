@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from conftest import MODEL
 from pygls.exceptions import JsonRpcException
+
+from tests.lsp.editor import MODEL
 
 pytestmark = pytest.mark.asyncio
 

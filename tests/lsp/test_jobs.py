@@ -7,12 +7,12 @@ import os
 import signal
 
 import pytest
-from conftest import MODEL
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.prepare import prepare
+from tests.lsp.editor import MODEL
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import MODEL
 from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol.types import Position, Range, TextDocumentContentChangePartial
@@ -20,6 +19,7 @@ from kernel_assistant_lsp.settings import flags_of, section_of, switched_on
 from kernel_assistant_lsp.silence import ignored, with_comment
 from kernel_assistant_lsp.snapshot import Snapshot
 from kernel_assistant_lsp.state import ClassState
+from tests.lsp.editor import MODEL
 
 TEXTS = st.text(st.sampled_from("ab \t\n\r\x0c\u2028é🙂𝔸"), max_size=60)
 ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "lsp"))
-
-from editor import Editor
+from tests.lsp.editor import Editor
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
