@@ -32,6 +32,8 @@ export interface Options {
   /** Settings of the machine, for those that name server and interpreter. */
   readonly machine?: Readonly<Record<string, unknown>>;
   readonly path?: string;
+  /** Ask whether the folder is trusted, which the other tests leave out. */
+  readonly trust?: boolean;
 }
 
 export class CodeServer {
@@ -60,7 +62,10 @@ export class CodeServer {
     const server = new CodeServer(await mkdtemp(join(tmpdir(), "ka-e2e-")), shots, options);
     await mkdir(shots, { recursive: true });
     await mkdir(server.workspace, { recursive: true });
-    for (const [name, text] of Object.entries(files)) await writeFile(join(server.workspace, name), text);
+    for (const [name, text] of Object.entries(files)) {
+      await mkdir(dirname(join(server.workspace, name)), { recursive: true });
+      await writeFile(join(server.workspace, name), text);
+    }
     await server.install();
     await server.listen();
     await server.open();
@@ -146,7 +151,7 @@ export class CodeServer {
       "workbench.colorTheme": "Default Dark Modern",
       "workbench.secondarySideBar.defaultVisibility": "hidden",
       "chat.disableAIFeatures": true,
-      "security.workspace.trust.enabled": false,
+      "security.workspace.trust.enabled": this.options.trust === true,
       "editor.minimap.enabled": false,
     };
     for (const [place, settings] of [["Machine", machine], ["User", user]] as const) {
@@ -158,7 +163,8 @@ export class CodeServer {
   private async listen(): Promise<void> {
     this.port = await freePort();
     const flags = ["--auth", "none", "--bind-addr", `127.0.0.1:${this.port}`, "--disable-telemetry", "--disable-update-check"];
-    const more = ["--disable-workspace-trust", "--disable-getting-started-override", "--reconnection-grace-time", "2", this.workspace];
+    const trust = this.options.trust ? [] : ["--disable-workspace-trust"];
+    const more = [...trust, "--disable-getting-started-override", "--reconnection-grace-time", "2", this.workspace];
     this.process = spawn(join(tools, "bin/node"), [...this.arguments, ...flags, ...more], { env: this.environment, detached: true });
     const heard = (chunk: Buffer): void => void (this.log += chunk.toString());
     this.process.stdout?.on("data", heard);

@@ -95,6 +95,14 @@ test("ghost text offers the verified kernels above the class, and Tab puts them 
   assert.equal(found.counters[CLASS]?.kernel, 1, JSON.stringify(found));
 });
 
+test("after profiling, each line of forward shows its time", async () => {
+  await editor.goTo(original.split("\n").findIndex((line) => line.includes("def forward")) + 1);
+  await editor.command("Profile Line by Line");
+  await editor.notification(`Profiling ${CLASS}`).waitFor();
+  await editor.page.locator(".view-line", { hasText: /cumsum.*\d\s(ms|µs)/ }).first().waitFor(LONG);
+  await server.shot("profile");
+});
+
 test("a class without inputs is led to a first result", async () => {
   await editor.open(BARE);
   await editor.lens("Optimize with Kernel Assistant").click();
