@@ -11,8 +11,10 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records import (
     Candidate,
     Evaluation,
+    JobOutcome,
     KernelTask,
     OptimizeResult,
+    Outcome,
     Step,
     Trajectory,
     decode,
@@ -179,6 +181,24 @@ class Store:
         with self._database.reading() as db:
             row = db.execute("SELECT document FROM candidates WHERE hash = ?", (hash_,)).fetchone()
         return None if row is None else decode(row[0], Candidate)
+
+    def has_passed(self, source: str) -> bool:
+        """Whether a candidate with a source of exactly this text was found correct, in a search or on its own."""
+        with self._database.reading() as db:
+            row = db.execute(
+                "SELECT 1 FROM evaluations JOIN candidates ON hash = candidate, "
+                "json_each(candidates.document, '$.sources') AS one WHERE outcome = ? AND one.value = ? "
+                "UNION ALL SELECT 1 FROM jobs, json_each(jobs.options, '$.candidate.sources') AS one "
+                "WHERE one.value = ? AND json_extract(jobs.result, '$.outcome') IN (?, ?) LIMIT 1",
+                (
+                    Outcome.correct.value,
+                    source,
+                    source,
+                    JobOutcome.improved.value,
+                    JobOutcome.no_measurable_gain.value,
+                ),
+            ).fetchone()
+        return row is not None
 
     # applied edits
 

@@ -76,7 +76,7 @@ class Marks:
 
 
 def kernels_of(call: Callable[[], object], cuda: bool) -> dict[Line, dict[str, list[float]]]:
-    """Line → name → [calls, seconds] of one `call`, which runs under `Marks`: kernels, or on the CPU operators. Means of
+    """Line → name → [calls, seconds] in a `call`, which runs under `Marks`: kernels, or on the CPU operators. Means of
     some calls."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if cuda:

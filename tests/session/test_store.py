@@ -8,9 +8,11 @@ import sys
 import textwrap
 
 import pytest
+from msgspec.structs import replace
 
 from kernel_assistant.errors import StoreError, UsageError
 from kernel_assistant.records import (
+    Accuracy,
     Candidate,
     Diagnostic,
     Evaluation,
@@ -29,7 +31,7 @@ from kernel_assistant.records import (
     Workload,
 )
 from kernel_assistant.records.candidate import BufferSpec
-from kernel_assistant.store import JobOptions, JobState, Store
+from kernel_assistant.store import JobKind, JobOptions, JobState, Store
 
 
 def task(content="x"):
@@ -116,6 +118,40 @@ def test_steps_and_trajectory_come_back_equal(store):
     assert store.trajectory(row.id) == whole
     assert store.candidate(candidate(3).hash()) == candidate(3)
     assert store.candidate("nothing") is None
+
+
+def test_sources_that_have_passed_are_known(store):
+    right = replace(
+        step(4),
+        evaluations=tuple(
+            Evaluation(
+                candidate=one.hash(),
+                tier=Tier.quick,
+                outcome=Outcome.correct,
+                stage=Stage.verify,
+                message="",
+                accuracy=Accuracy(
+                    error=0.0,
+                    reference_error=0.0,
+                    error_ratio=1.0,
+                    relative_error=0.0,
+                    inputs_tried=1,
+                    shapes_tried=1,
+                    bit_reproducible=True,
+                ),
+            )
+            for one in step(4).candidates
+        ),
+    )
+    row = store.add_job(task(), JobOptions(), "cpu:0")
+    store.add_step(row.id, step(3))
+    store.add_step(row.id, right)
+    own = store.add_job(task(), JobOptions(kind=JobKind.verify, candidate=candidate(5)), "cpu:0")
+    other = store.add_job(task(), JobOptions(kind=JobKind.verify, candidate=candidate(6)), "cpu:0")
+    store.mark_ended(own.id, JobState.done, result=replace(result(), outcome=JobOutcome.no_measurable_gain))
+    store.mark_ended(other.id, JobState.done, result=result())
+    passed = [number for number in range(3, 7) if store.has_passed(f"int v = {number};\n")]
+    assert passed == [4, 5] and not store.has_passed("int v = 4;")
 
 
 def test_only_the_same_work_is_found_again(store):

@@ -100,33 +100,31 @@ async def continue_cuda(
 ) -> list[InlineCompletionItem]:
     """What the model would write at `position`, labelled unless `passed` knows the whole text that comes of it.
 
-    `client` connects; it and the model run in a thread. Cancelling this coroutine (typing went on) ends the model's
+    `client`, the model and `passed` run in a thread. Cancelling this coroutine (typing went on) ends the model's
     reply where it stands. Raises PolicyError and MissingError, for the log.
     """
     gone = threading.Event()
+    offset = snapshot.offset(position)
+    before, after = snapshot.text[:offset], snapshot.text[offset:]
 
-    def reply() -> str:
+    def written() -> str:
         question = asked(snapshot, position).request()
         model = client()
         try:
-            return model.complete(question, gone.is_set).content or ""
+            said = model.complete(question, gone.is_set).content or ""
         finally:
             model.close()
+        code = continuation(said, before, after)
+        return code if not code.strip() or passed(before + code + after) else labelled(code)
 
     try:
-        said = await in_thread(reply)
+        code = await in_thread(written)
     except asyncio.CancelledError:
         gone.set()
         raise
     except Cancelled:
         return []
-    offset = snapshot.offset(position)
-    code = continuation(said, snapshot.text[:offset], snapshot.text[offset:])
-    if not code.strip():
-        return []
-    if not passed(snapshot.text[:offset] + code + snapshot.text[offset:]):
-        code = labelled(code)
-    return [InlineCompletionItem(insert_text=code, range=Range(position, position))]
+    return [InlineCompletionItem(insert_text=code, range=Range(position, position))] if code.strip() else []
 
 
 def continuation(said: str, before: str, after: str) -> str:

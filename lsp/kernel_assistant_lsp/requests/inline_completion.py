@@ -28,7 +28,8 @@ def register(context: Context) -> None:
             settings = context.settings(snapshot.path)
             if not (settings.endpoint or settings.model) or not ghost.in_workspace(snapshot.path):
                 return []
-            return await ghost.continue_cuda(snapshot, params.position, lambda: _client(settings))
+            passed = context.history.store.has_passed
+            return await ghost.continue_cuda(snapshot, params.position, lambda: _client(settings), passed)
         except KernelAssistantError as error:
             _log.warning("no suggestion: %s", error.cause)
             return []
