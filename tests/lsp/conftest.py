@@ -14,11 +14,9 @@ import pytest_asyncio
 from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.start import find_host
-
-HERE = Path(__file__).parent
 from tests.lsp.editor import MODEL, Editor
 
-HOSTS = HERE.parent / "session"
+HOSTS = Path(__file__).parent.parent / "session"
 
 
 @pytest.fixture
