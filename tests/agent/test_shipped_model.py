@@ -26,10 +26,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory) -> Path:
-    """A model of the right form that has learned nothing."""
+    """A model of the right form that has learned nothing, and says so."""
     folder = tmp_path_factory.mktemp("shipped")
     tiny.make(folder / "model", tiny.Size(context=4096), steps=0)
     convert("to-gguf", folder / "model", folder / "model.gguf")
+    words = dict.fromkeys(("sha256", "made_for", "data", "recipe", "commit", "cannot"), "nothing")
+    card = "".join(f'{name} = "{word}"\n' for name, word in words.items())
+    (folder / "model.toml").write_text(f"{card}turns = 1\n[figures]\n")
     return folder / "model.gguf"
 
 
@@ -54,7 +57,7 @@ def play(norm, cancel, tmp_path, monkeypatch):
         )
         chosen = players.Players(norm.task, JobOptions(policy="auto", episodes=2), norm, services, told.append, cancel)
         try:
-            trajectory = Episode(chosen.judging, chosen.phases(4), told.append, cancel).run()
+            trajectory = Episode(chosen.judging, chosen.phases(12), told.append, cancel).run()
             chosen.keep(trajectory)
         finally:
             chosen.close()
