@@ -81,6 +81,7 @@ def test_the_repair_is_learned_and_not_the_fault(file, source, tmp_path, trainer
         pairs_share=0.2,
         epochs=1.0,
         steps=120,
+        seconds=0.0,
         batch=4,
         accumulate=1,
         rate=5e-3,
@@ -97,3 +98,25 @@ def test_the_repair_is_learned_and_not_the_fault(file, source, tmp_path, trainer
         Message(role=one["role"], content=one["content"], tool_call_id=one.get("tool_call_id", "")) for one in REPAIR
     ]
     assert greedy(tmp_path / "out", [prompt[:4]], torch.device("cpu"), most=20) == ["```cpp\nright\n```\n"]
+
+
+def test_training_ends_by_the_clock_with_a_rate_of_zero_and_a_model(file, source, tmp_path):
+    pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'kernel-assistant[train]'")
+    shape = replace(SMALL, vocabulary=vocabulary_size(load()), width=64, inner=64, layers=1, heads=1)
+    save_folder(Llama(shape), tmp_path / "base")
+    options = argparse.Namespace(
+        trainer="transformers",
+        base=tmp_path / "base",
+        episodes=[file],
+        out=tmp_path / "out",
+        pairs_share=0.0,
+        epochs=1.0,
+        steps=1_000_000,
+        seconds=2.0,
+        batch=1,
+        accumulate=1,
+        rate=1e-3,
+        seed=0,
+    )
+    assert 0 < sft.train(options, (source,))["steps"] < 1_000_000
+    load_folder(tmp_path / "out")

@@ -13,6 +13,7 @@ import gzip
 import importlib.util
 import json
 import sys
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -97,12 +98,41 @@ def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str,
     rows = [{"input_ids": one.ids, "labels": labels(one)} for one in found]
     model = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32)
     trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options))
+    if options.seconds:
+        _by_the_clock(trainer, options.seconds)
     result = trainer.train()
     weights = {name: weight for name, weight in trainer.model.state_dict().items() if name != "lm_head.weight"}
     trained = load_folder(options.base)
     trained.load_state_dict(weights)
     save_folder(trained, options.out)
-    return {**figures, "loss": result.training_loss, "seconds": result.metrics["train_runtime"]}
+    return {
+        **figures,
+        "steps": trainer.state.global_step,
+        "epochs": trainer.state.epoch,
+        "loss": result.training_loss,
+        "seconds": result.metrics["train_runtime"],
+    }
+
+
+def _by_the_clock(trainer: Any, seconds: float) -> None:
+    """Ends training after so many seconds of it, with a rate that is zero then: a lent GPU has an end."""
+    from transformers import TrainerCallback
+
+    begun: list[float] = []
+
+    def left(_step: int) -> float:
+        return max(0.0, 1 - (time.monotonic() - begun[0]) / seconds) if begun else 1.0
+
+    class Clock(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            begun.append(time.monotonic())
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_training_stop |= left(0) == 0
+
+    trainer.create_optimizer()
+    trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, left)
+    trainer.add_callback(Clock())
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -165,6 +195,9 @@ def main(words: list[str]) -> None:
     parser.add_argument("--pairs-share", type=float, default=0.2, help="of the examples")
     parser.add_argument("--epochs", type=float, default=2.0)
     parser.add_argument("--steps", type=int, default=-1, help="at most, where it is given")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="of training, at most; the rate falls by the clock then"
+    )
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--rate", type=float, default=3e-4)
