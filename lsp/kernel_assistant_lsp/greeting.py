@@ -14,7 +14,7 @@ _ENCODINGS = ("utf-8", "utf-16", "utf-32")
 #: As pygls makes it of what is registered; tests/lsp/test_greeting.py holds one against the other.
 CAPABILITIES: dict[str, Any] = {
     "textDocumentSync": {"openClose": True, "change": 2, "save": True},
-    "codeActionProvider": {"codeActionKinds": ["refactor.rewrite"], "resolveProvider": True},
+    "codeActionProvider": {"codeActionKinds": ["refactor.rewrite", "quickfix"], "resolveProvider": True},
     "codeLensProvider": {"resolveProvider": False},
     "hoverProvider": True,
     "inlayHintProvider": {"resolveProvider": False},

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lsprotocol.types import Command, InlineCompletionItem, Position, Range, TextEdit
+from lsprotocol.types import Command, InlineCompletionItem, Position, Range
 
 from kernel_assistant.apply.applied import is_same_class
 from kernel_assistant.apply.edit import IMPORT_LINE, decorator_line
@@ -156,10 +156,9 @@ def labelled(code: str) -> str:
     return code
 
 
-def unlabelled(snapshot: Snapshot) -> list[TextEdit]:
-    """Edits that take the labels away: for a workspace that the environment has passed."""
-    found = re.finditer(rf"[ \t]*{re.escape(LABEL)}", snapshot.text)
-    return [TextEdit(snapshot.range(match.start(), match.end()), "") for match in found]
+def without_labels(text: str) -> str:
+    """For a source that the environment has passed."""
+    return re.sub(rf"[ \t]*{re.escape(LABEL)}", "", text)
 
 
 def _folders(path: Path) -> tuple[Path, ...]:

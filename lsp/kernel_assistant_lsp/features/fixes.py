@@ -1,0 +1,45 @@
+"""Quick fixes: a hint turned off where it stands, and labels taken away from a source that has passed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lsprotocol.types import CodeAction, CodeActionKind, Diagnostic, WorkspaceEdit
+
+from kernel_assistant_lsp.edits import workspace_edit
+from kernel_assistant_lsp.features.diagnostics import SOURCE
+from kernel_assistant_lsp.features.ghost import LABEL, without_labels
+from kernel_assistant_lsp.snapshot import Snapshot
+
+KIND = CodeActionKind.QuickFix
+
+
+def of_hints(snapshot: Snapshot, diagnostics: Sequence[Diagnostic], *, versioned: bool) -> list[CodeAction]:
+    """For each of our hints the comment that turns it off, on a line of its own above. None where a comment cannot
+    stand there: behind a line that ends with a backslash."""
+    found = []
+    for hint in diagnostics:
+        line = hint.range.start.line
+        if hint.source == SOURCE and line < len(snapshot.starts) and not snapshot.line(line - 1).endswith("\\"):
+            text = snapshot.line(line)
+            indent = text[: len(text) - len(text.lstrip(" \t\f"))]
+            start = snapshot.starts[line]
+            end = "\r\n" if "\r\n" in snapshot.text else "\n"
+            comment = f"{indent}# kernel-assistant: ignore[{hint.code}]{end}"
+            edit = workspace_edit(
+                snapshot, snapshot.text[:start] + comment + snapshot.text[start:], versioned=versioned
+            )
+            found.append(_fix(f"Ignore {hint.code} here", edit, [hint]))
+    return found
+
+
+def of_labels(snapshot: Snapshot, *, passed: bool, versioned: bool) -> list[CodeAction]:
+    """For a source with labels that the environment has passed."""
+    if not passed or LABEL not in snapshot.text:
+        return []
+    edit = workspace_edit(snapshot, without_labels(snapshot.text), versioned=versioned)
+    return [_fix("Remove the labels: this source has passed", edit, [])]
+
+
+def _fix(title: str, edit: WorkspaceEdit, diagnostics: list[Diagnostic]) -> CodeAction:
+    return CodeAction(title=title, kind=KIND, edit=edit, diagnostics=diagnostics or None)
