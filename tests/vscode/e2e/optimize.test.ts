@@ -93,6 +93,9 @@ test("ghost text offers the verified kernels above the class, and Tab puts them 
   assert.ok((await server.names()).includes("masked_cumsum_kernels"));
   const found = JSON.parse(await server.python(COMPARE)) as { counters: Record<string, { kernel: number }> };
   assert.equal(found.counters[CLASS]?.kernel, 1, JSON.stringify(found));
+  await editor.lens("Undo").click();
+  await editor.lens("Apply").waitFor();
+  await editor.save();
 });
 
 test("after profiling, each line of forward shows its time", async () => {

@@ -48,6 +48,8 @@ test("a cancelled job says what is kept, a failed one why and what next", () => 
   assert.match(kept.text, /cancelled; the best so far is kept \(best 1\.70 ms\)/);
   const failed = ending(view({ state: "failed", message: "Block has no inputs" }), true);
   assert.deepEqual([failed.kind, failed.choices[0]], ["error", "Give It Inputs"]);
+  assert.deepEqual(ending(view({ kind: "lines", state: "failed", message: "compiled" }), true).choices, ["Show Log"]);
+  assert.equal(ending(view({ state: "failed", message: "worker lost", nextStep: "try again" }), true).text, "Block: worker lost. Next: try again");
 });
 
 test("the status item names device, load and job, and what is wrong", () => {

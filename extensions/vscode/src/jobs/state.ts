@@ -75,7 +75,7 @@ export function ending(view: JobView, here: boolean): Ending {
     return {
       kind: "error",
       text: [`${name}: ${view.message || "the job failed"}`, view.nextStep].filter(Boolean).join(". Next: "),
-      choices: inputs ? ["Give It Inputs", "Show Log"] : ["Try Again", "Show Log"],
+      choices: [...(inputs ? (["Give It Inputs"] as const) : view.kind === "optimize" ? (["Try Again"] as const) : []), "Show Log"],
       review: false,
     };
   }
