@@ -141,6 +141,7 @@ def test_cancelling_a_scan_ends_the_program(agent, tmp_path: Path) -> None:
     assert "jobs" in agent(talk)
 
 
+@pytest.mark.slow
 def test_optimize_result_apply_and_undo(agent, module: Path) -> None:
     told: list[str] = []
 
