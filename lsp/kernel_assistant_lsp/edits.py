@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from itertools import accumulate
 
 from lsprotocol.types import (
     OptionalVersionedTextDocumentIdentifier,
@@ -11,22 +12,34 @@ from lsprotocol.types import (
     WorkspaceEdit,
 )
 
+from kernel_assistant.apply.text import split_lines
 from kernel_assistant_lsp.snapshot import Snapshot
 
 
 def text_edits(snapshot: Snapshot, after: str) -> list[TextEdit]:
     """Edits of whole lines that make `snapshot.text` into `after`: a cursor elsewhere keeps its place."""
-    before_lines = _lines(snapshot.text)
-    after_lines = _lines(after)
-    starts = [0]
-    for line in before_lines:
-        starts.append(starts[-1] + len(line))
-    blocks = difflib.SequenceMatcher(None, before_lines, after_lines, autojunk=False).get_opcodes()
+    old, new = split_lines(snapshot.text), split_lines(after)
+    head = _common(old, new)
+    tail = _common(old[: head - 1 if head else None : -1], new[: head - 1 if head else None : -1])
+    starts = list(accumulate(map(len, old), initial=0))
+    # Comparing is quadratic at worst, and almost everything is as it was.
+    blocks = difflib.SequenceMatcher(
+        None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False
+    ).get_opcodes()
     return [
-        TextEdit(range=snapshot.range(starts[low], starts[high]), new_text="".join(after_lines[new_low:new_high]))
+        TextEdit(
+            range=snapshot.range(starts[head + low], starts[head + high]),
+            new_text="".join(new[head + new_low : head + new_high]),
+        )
         for kind, low, high, new_low, new_high in blocks
         if kind != "equal"
     ]
+
+
+def _common(one: list[str], other: list[str]) -> int:
+    """How many lines both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def workspace_edit(snapshot: Snapshot, after: str, *, versioned: bool) -> WorkspaceEdit:
@@ -36,9 +49,3 @@ def workspace_edit(snapshot: Snapshot, after: str, *, versioned: bool) -> Worksp
         return WorkspaceEdit(changes={snapshot.uri: edits})
     document = OptionalVersionedTextDocumentIdentifier(uri=snapshot.uri, version=snapshot.version)
     return WorkspaceEdit(document_changes=[TextDocumentEdit(text_document=document, edits=list(edits))])
-
-
-def _lines(text: str) -> list[str]:
-    from kernel_assistant.apply.text import split_lines
-
-    return split_lines(text)
