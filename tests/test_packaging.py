@@ -62,6 +62,11 @@ def test_device_headers_are_in_the_wheel(installed: Path) -> None:
     assert all((installed / header).read_bytes() == (ROOT / header).read_bytes() for header in headers)
 
 
+def test_the_page_that_hints_link_to_is_in_the_wheel(installed: Path) -> None:
+    page = installed / "kernel_assistant/docs/diagnostics.md"
+    assert page.read_bytes() == (ROOT / "docs/diagnostics.md").read_bytes()
+
+
 def test_metadata_asks_for_torch_only_as_an_extra(installed: Path) -> None:
     metadata = Parser().parsestr((installed / "kernel_assistant-0.1.0.dist-info/METADATA").read_text())
     required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]

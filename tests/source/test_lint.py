@@ -10,6 +10,7 @@ import pytest
 
 from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.source.lint import RULES, Hint, Machine, find_hints
+from kernel_assistant.source.lint.hint import page
 from kernel_assistant.source.lint.machine import machine_of
 from kernel_assistant.targets.base import DeviceFacts
 
@@ -70,7 +71,11 @@ FOUND = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "text"), FOUND)
+def names(cases: list[tuple[str, str]]) -> list[str]:
+    return [f"{code}-{number}" for number, (code, _) in enumerate(cases)]
+
+
+@pytest.mark.parametrize(("code", "text"), FOUND, ids=names(FOUND))
 def test_rule_finds(code: str, text: str) -> None:
     assert code in codes(text)
 
@@ -138,7 +143,7 @@ FINE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "text"), FINE)
+@pytest.mark.parametrize(("code", "text"), FINE, ids=names(FINE))
 def test_rule_leaves_alone(code: str, text: str) -> None:
     compile(text, "net.py", "exec")
     assert code not in codes(text)
@@ -227,7 +232,14 @@ def test_anything_is_read(text: str) -> None:
 def test_codes_are_in_order_and_different() -> None:
     assert [rule.code for rule in RULES] == [f"KA{number:03}" for number in range(1, 1 + len(RULES))]
     hint = find_hints(SLOW)[0]
-    assert decode(encode(hint), Hint) == hint and hint.href.endswith("docs/diagnostics.md#ka005")
+    assert decode(encode(hint), Hint) == hint
+
+
+def test_every_code_has_its_section_on_the_page() -> None:
+    (hint,) = find_hints(SLOW)
+    assert hint.href == f"{page().as_uri()}#ka005"
+    headings = [line for line in page().read_text().splitlines() if line.startswith("## KA")]
+    assert headings == [f"## {rule.code}" for rule in RULES]
 
 
 def test_half_of_any_text_is_read() -> None:

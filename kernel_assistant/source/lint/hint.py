@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-
-#: Where each code is explained: `PAGE#ka001`.
-PAGE = "https://github.com/kernel-assistant/kernel-assistant/blob/main/docs/diagnostics.md"
+from functools import lru_cache
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,16 @@ class Hint:
 
     @property
     def href(self) -> str:
-        return f"{PAGE}#{self.code.lower()}"
+        """Where the code is explained."""
+        return f"{page().as_uri()}#{self.code.lower()}"
+
+
+@lru_cache(maxsize=1)
+def page() -> Path:
+    """docs/diagnostics.md as it was installed, or of this checkout: of the same version, and no network is needed."""
+    package = Path(__file__).resolve().parent.parent.parent
+    installed = package / "docs" / "diagnostics.md"
+    return installed if installed.is_file() else package.parent / "docs" / "diagnostics.md"
 
 
 @dataclass(frozen=True)
