@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from kernel_assistant.apply.text import line_end, parse, split_lines
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import Record
+from kernel_assistant.worker.applied.fingerprint import MARKER
 
 ALIAS = "_run_path"
 
 #: The standard library's `run_path` works however the file itself is loaded: imported from a package or without one,
 #: run as a script, or loaded by its path. A relative or absolute import of the folder fails in one of these.
 IMPORT_LINE = f"from runpy import run_path as {ALIAS}"
+
+#: In every decorator of ours, after a formatter too.
+LOADER = MARKER
 
 
 class Hunk(Record, frozen=True, kw_only=True):
@@ -40,7 +44,7 @@ class Edit(Record, frozen=True, kw_only=True):
 
 def decorator_line(stem: str, class_name: str) -> str:
     """The decorator for a class of `STEM.py`, whose kernels lie in `STEM_kernels/`."""
-    return f'@{ALIAS}(__file__[:-3] + "_kernels/load.py")["accelerated"]("{class_name}")'
+    return f'@{ALIAS}(__file__[:-3] + "{LOADER}")["accelerated"]("{class_name}")'
 
 
 def plan_edit(text: str, class_name: str, import_line: str, decorator: str, *, name: str = "the file") -> Edit:

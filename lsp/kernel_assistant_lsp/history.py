@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernel_assistant.apply import AppliedClass, find_applied
 from kernel_assistant.apply.applied import report_name, staleness
+from kernel_assistant.apply.edit import LOADER
 from kernel_assistant.apply.package import package_name
 from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.config import Settings
@@ -77,7 +78,8 @@ class History:
     def _read(self, path: Path, text: str) -> Known | None:
         """None where the text is not Python at the moment: what is known stands."""
         try:
-            decorated = decorated_classes(text)
+            # Parsing a long file takes longer than looking for what the decorator has to say.
+            decorated = decorated_classes(text) if LOADER in text else []
         except (SyntaxError, ValueError):
             return None
         rows = self._jobs(path) if self._there() else ()
