@@ -16,102 +16,130 @@ import { tell, telling } from "./tell.ts";
 import { quoted } from "./words.ts";
 
 export interface Parts {
-  readonly server: Server;
-  readonly jobs: Jobs;
-  readonly review: Review;
-  readonly reports: ReportPages;
-  readonly extension: vscode.Uri;
+    readonly server: Server;
+    readonly jobs: Jobs;
+    readonly review: Review;
+    readonly reports: ReportPages;
+    readonly extension: vscode.Uri;
 }
 
 export function registerCommands(parts: Parts): vscode.Disposable[] {
-  const { server, review, reports } = parts;
-  const about = (name: string, run: (ref: ClassRef) => Promise<unknown>): vscode.Disposable =>
-    vscode.commands.registerCommand(`kernelAssistant.${name}`, async (given?: unknown) => {
-      if (!(await ready(server))) return;
-      const ref = isRef(given) ? given : (review.current() ?? (await classAtCursor()));
-      if (ref) await run(ref);
-    });
-  const plain = (name: string, run: () => unknown): vscode.Disposable => vscode.commands.registerCommand(`kernelAssistant.${name}`, run);
-  const asked = (name: string): vscode.Disposable => about(name, (ref) => ask(name, ref, server));
-  return [
-    about("optimize", (ref) => begin("optimize", ref, parts)),
-    about("profile", (ref) => begin("profile", ref, parts)),
-    about("inputs", (ref) => askForInputs(ref, server, parts.extension)),
-    about("show", (ref) => reports.show(ref)),
-    about("diff", (ref) => review.open(ref)),
-    about("kernels", (ref) => review.kernels(ref)),
-    about("apply", (ref) => review.apply(ref)),
-    about("discard", (ref) => review.discard(ref)),
-    about("undo", (ref) => review.undo(ref)),
-    asked("verify"),
-    asked("ignore"),
-    vscode.commands.registerCommand("kernelAssistant.cancel", (given?: unknown) => cancel(parts, given)),
-    vscode.commands.registerCommand("kernelAssistant.scan", async (given?: { readonly uri?: string }) => (await ready(server)) && scan(server, given?.uri)),
-    plain("jobs", () => vscode.commands.executeCommand("kernelAssistant.jobs.focus")),
-    plain("restart", () => server.restart()),
-    plain("showLog", () => server.log.show()),
-    plain("install", () => installTool(server)),
-    plain("doctor", () => doctor(server)),
-    plain("openSettings", () => vscode.commands.executeCommand("workbench.action.openSettings", "kernelAssistant")),
-    plain("explain", () => (server.problem ? tell(server.problem) : server.log.show())),
-  ];
+    const { server, review, reports } = parts;
+    const about = (name: string, run: (ref: ClassRef) => Promise<unknown>): vscode.Disposable =>
+        vscode.commands.registerCommand(`kernelAssistant.${name}`, async (given?: unknown) => {
+            if (!(await ready(server))) return;
+            const ref = isRef(given) ? given : (review.current() ?? (await classAtCursor()));
+            if (ref) await run(ref);
+        });
+    const plain = (name: string, run: () => unknown): vscode.Disposable =>
+        vscode.commands.registerCommand(`kernelAssistant.${name}`, run);
+    const asked = (name: string): vscode.Disposable => about(name, (ref) => ask(name, ref, server));
+    return [
+        about("optimize", (ref) => begin("optimize", ref, parts)),
+        about("profile", (ref) => begin("profile", ref, parts)),
+        about("inputs", (ref) => askForInputs(ref, server, parts.extension)),
+        about("show", (ref) => reports.show(ref)),
+        about("diff", (ref) => review.open(ref)),
+        about("kernels", (ref) => review.kernels(ref)),
+        about("apply", (ref) => review.apply(ref)),
+        about("discard", (ref) => review.discard(ref)),
+        about("undo", (ref) => review.undo(ref)),
+        asked("verify"),
+        asked("ignore"),
+        vscode.commands.registerCommand("kernelAssistant.cancel", (given?: unknown) => cancel(parts, given)),
+        vscode.commands.registerCommand(
+            "kernelAssistant.scan",
+            async (given?: { readonly uri?: string }) => (await ready(server)) && scan(server, given?.uri),
+        ),
+        plain("jobs", () => vscode.commands.executeCommand("kernelAssistant.jobs.focus")),
+        plain("restart", () => server.restart()),
+        plain("showLog", () => server.log.show()),
+        plain("install", () => installTool(server)),
+        plain("doctor", () => doctor(server)),
+        plain("openSettings", () => vscode.commands.executeCommand("workbench.action.openSettings", "kernelAssistant")),
+        plain("explain", () => (server.problem ? tell(server.problem) : server.log.show())),
+    ];
 }
 
 async function ready(server: Server): Promise<boolean> {
-  if (server.phase !== "running") await server.start();
-  if (server.phase === "running") return true;
-  if (server.problem) void tell(server.problem);
-  return false;
+    if (server.phase !== "running") await server.start();
+    if (server.phase === "running") return true;
+    if (server.problem) void tell(server.problem);
+    return false;
 }
 
 /** What runs the module, and so has to know how it is called. */
 async function begin(name: string, ref: ClassRef, parts: Parts): Promise<void> {
-  const begun = await telling(() => parts.server.execute<Begun>(`kernelAssistant.${name}`, ref));
-  if (begun?.needs === "inputs") await askForInputs(ref, parts.server, parts.extension);
+    const begun = await telling(() => parts.server.execute<Begun>(`kernelAssistant.${name}`, ref));
+    if (begun?.needs === "inputs") await askForInputs(ref, parts.server, parts.extension);
 }
 
 /** A command whose job, if it begins one, is shown by itself. */
 async function ask(name: string, ref: ClassRef, server: Server): Promise<void> {
-  const begun = await telling(() => server.execute<Begun | null>(`kernelAssistant.${name}`, ref));
-  const said = [begun?.message, begun?.nextStep].filter(Boolean).join(". Next: ");
-  if (said && !begun?.job) void vscode.window.showInformationMessage(`${ref.class}: ${said}`);
+    const begun = await telling(() => server.execute<Begun | null>(`kernelAssistant.${name}`, ref));
+    const said = [begun?.message, begun?.nextStep].filter(Boolean).join(". Next: ");
+    if (said && !begun?.job) void vscode.window.showInformationMessage(`${ref.class}: ${said}`);
 }
 
 async function cancel(parts: Parts, given: unknown): Promise<void> {
-  const { jobs } = parts;
-  const named = jobs.active.find((view) => isRef(given) && view.class === given.class && view.uri === given.uri);
-  const items = jobs.active.map((view) => ({ label: view.class, description: view.message, view }));
-  const chosen = named ?? (items.length > 1 ? (await vscode.window.showQuickPick(items, { title: "Cancel which job?" }))?.view : items[0]?.view);
-  if (chosen) await jobs.cancel(chosen);
-  else if (items.length === 0) void vscode.window.showInformationMessage("No job is running.");
+    const { jobs } = parts;
+    const named = jobs.active.find((view) => isRef(given) && view.class === given.class && view.uri === given.uri);
+    const items = jobs.active.map((view) => ({ label: view.class, description: view.message, view }));
+    const chosen =
+        named ??
+        (items.length > 1
+            ? (await vscode.window.showQuickPick(items, { title: "Cancel which job?" }))?.view
+            : items[0]?.view);
+    if (chosen) await jobs.cancel(chosen);
+    else if (items.length === 0) void vscode.window.showInformationMessage("No job is running.");
 }
 
 async function installTool(server: Server): Promise<void> {
-  if (!vscode.workspace.isTrusted) return;
-  const requirement = vscode.workspace.getConfiguration("kernelAssistant").get("package", "kernel-assistant");
-  const options = { location: vscode.ProgressLocation.Notification, cancellable: true, title: `Installing ${requirement}` };
-  await vscode.window.withProgress(options, async (progress, token) => {
-    const stop = new AbortController();
-    token.onCancellationRequested(() => stop.abort());
-    const say = (line: string): void => {
-      server.log.info(line);
-      progress.report({ message: line.slice(0, 80) });
+    if (!vscode.workspace.isTrusted) return;
+    const requirement = vscode.workspace.getConfiguration("kernelAssistant").get("package", "kernel-assistant");
+    const options = {
+        location: vscode.ProgressLocation.Notification,
+        cancellable: true,
+        title: `Installing ${requirement}`,
     };
-    try {
-      await install({ folder: server.ownEnvironment, requirement, path: process.env["PATH"] ?? "", say, signal: stop.signal });
-      await server.restart();
-    } catch (error) {
-      if (!stop.signal.aborted) void tell({ text: `${requirement} could not be installed: ${answered(error).text}`, steps: ["Show Log", "Open Settings"] });
-    }
-  });
+    await vscode.window.withProgress(options, async (progress, token) => {
+        const stop = new AbortController();
+        token.onCancellationRequested(() => stop.abort());
+        const say = (line: string): void => {
+            server.log.info(line);
+            progress.report({ message: line.slice(0, 80) });
+        };
+        try {
+            await install({
+                folder: server.ownEnvironment,
+                requirement,
+                path: process.env["PATH"] ?? "",
+                say,
+                signal: stop.signal,
+            });
+            await server.restart();
+        } catch (error) {
+            if (!stop.signal.aborted)
+                void tell({
+                    text: `${requirement} could not be installed: ${answered(error).text}`,
+                    steps: ["Show Log", "Open Settings"],
+                });
+        }
+    });
 }
 
 /** In a terminal: it is a page of text, and people copy from it. */
 async function doctor(server: Server): Promise<void> {
-  if (!vscode.workspace.isTrusted) return;
-  const launch = server.launch ?? { command: (await onPath("kernel-assistant", process.env["PATH"] ?? "")) ?? "kernel-assistant", args: ["lsp"] };
-  const args = [...launch.args.slice(0, -1), "doctor"];
-  const terminal = vscode.window.createTerminal({ name: "Kernel Assistant", iconPath: new vscode.ThemeIcon("rocket") });
-  terminal.show();
-  terminal.sendText([launch.command, ...args].map(quoted).join(" "));
+    if (!vscode.workspace.isTrusted) return;
+    const launch = server.launch ?? {
+        command: (await onPath("kernel-assistant", process.env["PATH"] ?? "")) ?? "kernel-assistant",
+        args: ["lsp"],
+    };
+    const args = [...launch.args.slice(0, -1), "doctor"];
+    const terminal = vscode.window.createTerminal({
+        name: "Kernel Assistant",
+        iconPath: new vscode.ThemeIcon("rocket"),
+    });
+    terminal.show();
+    terminal.sendText([launch.command, ...args].map(quoted).join(" "));
 }

@@ -18,36 +18,36 @@ const RESTARTING = ["kernelAssistant.interpreter", "kernelAssistant.serverPath"]
 let running: Server | undefined;
 
 export async function activate(context: vscode.ExtensionContext): Promise<void> {
-  const server = new Server(context.globalStorageUri);
-  running = server;
-  const jobs = new Jobs(server);
-  const review = new Review(server);
-  const reports = new ReportPages(server, context.extensionUri);
-  context.subscriptions.push(
-    jobs,
-    review,
-    reports,
-    new DeviceView(server, jobs),
-    new JobsView(server, jobs),
-    statusItem(server, jobs),
-    ...registerCommands({ server, jobs, review, reports, extension: context.extensionUri }),
-    vscode.workspace.onDidGrantWorkspaceTrust(() => void begin(server)),
-    vscode.workspace.onDidChangeConfiguration((event) => {
-      if (RESTARTING.some((name) => event.affectsConfiguration(name))) void server.restart();
-    }),
-  );
-  if (!vscode.workspace.isTrusted) return server.start();
-  await begin(server);
-  const listening = await onInterpreterChange(() => void server.restart());
-  if (listening) context.subscriptions.push(listening);
+    const server = new Server(context.globalStorageUri);
+    running = server;
+    const jobs = new Jobs(server);
+    const review = new Review(server);
+    const reports = new ReportPages(server, context.extensionUri);
+    context.subscriptions.push(
+        jobs,
+        review,
+        reports,
+        new DeviceView(server, jobs),
+        new JobsView(server, jobs),
+        statusItem(server, jobs),
+        ...registerCommands({ server, jobs, review, reports, extension: context.extensionUri }),
+        vscode.workspace.onDidGrantWorkspaceTrust(() => void begin(server)),
+        vscode.workspace.onDidChangeConfiguration((event) => {
+            if (RESTARTING.some((name) => event.affectsConfiguration(name))) void server.restart();
+        }),
+    );
+    if (!vscode.workspace.isTrusted) return server.start();
+    await begin(server);
+    const listening = await onInterpreterChange(() => void server.restart());
+    if (listening) context.subscriptions.push(listening);
 }
 
 /** VS Code waits for this when the window closes, which it does not for subscriptions. */
 export async function deactivate(): Promise<void> {
-  await running?.dispose();
+    await running?.dispose();
 }
 
 async function begin(server: Server): Promise<void> {
-  await server.start();
-  if (server.phase === "failed" && server.problem) void tell(server.problem);
+    await server.start();
+    if (server.phase === "failed" && server.problem) void tell(server.problem);
 }

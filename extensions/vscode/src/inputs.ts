@@ -9,62 +9,87 @@ import { quoted, words } from "./words.ts";
 const PAGE = "inputs.md";
 
 export async function askForInputs(ref: ClassRef, server: Server, extension: vscode.Uri): Promise<void> {
-  const ways = [
-    { label: "$(record) Record them from a program", detail: "Run a script or a test of yours; the calls of this class are kept", how: "record" },
-    { label: "$(edit) Draft them", detail: "Functions at the end of the file with inputs guessed from its code, for you to look at", how: "draft" },
-    { label: "$(book) Read how", detail: "The three ways to say how a module is built and called", how: "read" },
-  ] as const;
-  const title = `How is ${ref.class} called?`;
-  const chosen = await vscode.window.showQuickPick(ways, { title, placeHolder: "Its kernels are verified and measured on these inputs" });
-  if (chosen?.how === "read") {
-    await vscode.commands.executeCommand("markdown.showPreview", vscode.Uri.joinPath(extension, "media", "walkthrough", PAGE));
-  }
-  if (chosen?.how === "draft") await draft(ref, server);
-  if (chosen?.how === "record") await record(ref, server);
+    const ways = [
+        {
+            label: "$(record) Record them from a program",
+            detail: "Run a script or a test of yours; the calls of this class are kept",
+            how: "record",
+        },
+        {
+            label: "$(edit) Draft them",
+            detail: "Functions at the end of the file with inputs guessed from its code, for you to look at",
+            how: "draft",
+        },
+        { label: "$(book) Read how", detail: "The three ways to say how a module is built and called", how: "read" },
+    ] as const;
+    const title = `How is ${ref.class} called?`;
+    const chosen = await vscode.window.showQuickPick(ways, {
+        title,
+        placeHolder: "Its kernels are verified and measured on these inputs",
+    });
+    if (chosen?.how === "read") {
+        await vscode.commands.executeCommand(
+            "markdown.showPreview",
+            vscode.Uri.joinPath(extension, "media", "walkthrough", PAGE),
+        );
+    }
+    if (chosen?.how === "draft") await draft(ref, server);
+    if (chosen?.how === "record") await record(ref, server);
 }
 
 async function draft(ref: ClassRef, server: Server): Promise<void> {
-  const drafted = await telling(() => server.execute<{ readonly inserted: boolean }>("kernelAssistant.inputs", { ...ref, how: "draft" }));
-  if (!drafted?.inserted) return;
-  const editor = await vscode.window.showTextDocument(vscode.Uri.parse(ref.uri));
-  const end = editor.document.lineAt(editor.document.lineCount - 1).range.end;
-  editor.revealRange(new vscode.Range(end, end));
-  await offer(ref, `Inputs of ${ref.class} were drafted at the end of the file. Are they as you call it?`);
+    const drafted = await telling(() =>
+        server.execute<{ readonly inserted: boolean }>("kernelAssistant.inputs", { ...ref, how: "draft" }),
+    );
+    if (!drafted?.inserted) return;
+    const editor = await vscode.window.showTextDocument(vscode.Uri.parse(ref.uri));
+    const end = editor.document.lineAt(editor.document.lineCount - 1).range.end;
+    editor.revealRange(new vscode.Range(end, end));
+    await offer(ref, `Inputs of ${ref.class} were drafted at the end of the file. Are they as you call it?`);
 }
 
 async function offer(ref: ClassRef, text: string): Promise<void> {
-  const chosen = await vscode.window.showInformationMessage(text, "Optimize");
-  if (chosen) await vscode.commands.executeCommand("kernelAssistant.optimize", ref);
+    const chosen = await vscode.window.showInformationMessage(text, "Optimize");
+    if (chosen) await vscode.commands.executeCommand("kernelAssistant.optimize", ref);
 }
 
 async function record(ref: ClassRef, server: Server): Promise<void> {
-  const program = await vscode.window.showInputBox({
-    title: `Which program calls ${ref.class}?`,
-    prompt: "It is run as it is, in the workspace folder, with your interpreter.",
-    value: await likelyProgram(ref),
-    ignoreFocusOut: true,
-  });
-  if (!program?.trim()) return;
-  const options = { location: vscode.ProgressLocation.Notification, title: `Recording inputs of ${ref.class}` };
-  const request = { ...ref, how: "record", program: words(program) };
-  const scan = await vscode.window.withProgress(options, () => telling(() => server.execute<Scan>("kernelAssistant.inputs", request)));
-  const kept = scan?.classes?.find((one) => one.name === ref.class);
-  if (kept) await offer(ref, kept.problem ? `${ref.class}: ${kept.problem}` : `Inputs of ${ref.class} were recorded.`);
-  else if (scan) void vscode.window.showWarningMessage(`The program does not call ${ref.class}.`);
+    const program = await vscode.window.showInputBox({
+        title: `Which program calls ${ref.class}?`,
+        prompt: "It is run as it is, in the workspace folder, with your interpreter.",
+        value: await likelyProgram(ref),
+        ignoreFocusOut: true,
+    });
+    if (!program?.trim()) return;
+    const options = { location: vscode.ProgressLocation.Notification, title: `Recording inputs of ${ref.class}` };
+    const request = { ...ref, how: "record", program: words(program) };
+    const scan = await vscode.window.withProgress(options, () =>
+        telling(() => server.execute<Scan>("kernelAssistant.inputs", request)),
+    );
+    const kept = scan?.classes?.find((one) => one.name === ref.class);
+    if (kept)
+        await offer(ref, kept.problem ? `${ref.class}: ${kept.problem}` : `Inputs of ${ref.class} were recorded.`);
+    else if (scan) void vscode.window.showWarningMessage(`The program does not call ${ref.class}.`);
 }
 
 /** A test or script beside the file that names the class. */
 async function likelyProgram(ref: ClassRef): Promise<string> {
-  const file = vscode.Uri.parse(ref.uri);
-  const folder = vscode.workspace.getWorkspaceFolder(file);
-  if (!folder) return `python ${file.path.split("/").at(-1)}`;
-  const tests = await vscode.workspace.findFiles(new vscode.RelativePattern(folder, "**/{test_*,*_test,train*,main*,run*}.py"), undefined, 50);
-  for (const test of tests) {
-    const text = new TextDecoder().decode(await vscode.workspace.fs.readFile(test));
-    if (text.includes(ref.class)) {
-      const path = vscode.workspace.asRelativePath(test, false);
-      return /(^|\/)(test_[^/]*|[^/]*_test)\.py$/.test(path) ? `python -m pytest ${quoted(path)}` : `python ${quoted(path)}`;
+    const file = vscode.Uri.parse(ref.uri);
+    const folder = vscode.workspace.getWorkspaceFolder(file);
+    if (!folder) return `python ${file.path.split("/").at(-1)}`;
+    const tests = await vscode.workspace.findFiles(
+        new vscode.RelativePattern(folder, "**/{test_*,*_test,train*,main*,run*}.py"),
+        undefined,
+        50,
+    );
+    for (const test of tests) {
+        const text = new TextDecoder().decode(await vscode.workspace.fs.readFile(test));
+        if (text.includes(ref.class)) {
+            const path = vscode.workspace.asRelativePath(test, false);
+            return /(^|\/)(test_[^/]*|[^/]*_test)\.py$/.test(path)
+                ? `python -m pytest ${quoted(path)}`
+                : `python ${quoted(path)}`;
+        }
     }
-  }
-  return `python ${quoted(vscode.workspace.asRelativePath(file, false))}`;
+    return `python ${quoted(vscode.workspace.asRelativePath(file, false))}`;
 }

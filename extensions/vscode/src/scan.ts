@@ -8,32 +8,44 @@ import { telling } from "./tell.ts";
 import { quoted, words } from "./words.ts";
 
 export async function scan(server: Server, given?: string): Promise<void> {
-  const uri = given ? vscode.Uri.parse(given) : (vscode.window.activeTextEditor?.document.uri ?? vscode.workspace.workspaceFolders?.[0]?.uri);
-  if (!uri) return;
-  const program = await vscode.window.showInputBox({
-    title: "Which program uses the modules?",
-    prompt: "It is run as it is, in the workspace folder, with your interpreter; calls are counted and timed.",
-    value: uri.path.endsWith(".py") ? `python ${quoted(vscode.workspace.asRelativePath(uri, false))}` : "python -m pytest -q",
-    ignoreFocusOut: true,
-  });
-  if (!program?.trim()) return;
-  const options = { location: vscode.ProgressLocation.Notification, title: `Scanning ${program}` };
-  const request = { uri: uri.toString(), program: words(program) };
-  const found = await vscode.window.withProgress(options, () => telling(() => server.execute<Scan>("kernelAssistant.scan", request)));
-  if (found?.classes) await choose(found.classes);
+    const uri = given
+        ? vscode.Uri.parse(given)
+        : (vscode.window.activeTextEditor?.document.uri ?? vscode.workspace.workspaceFolders?.[0]?.uri);
+    if (!uri) return;
+    const program = await vscode.window.showInputBox({
+        title: "Which program uses the modules?",
+        prompt: "It is run as it is, in the workspace folder, with your interpreter; calls are counted and timed.",
+        value: uri.path.endsWith(".py")
+            ? `python ${quoted(vscode.workspace.asRelativePath(uri, false))}`
+            : "python -m pytest -q",
+        ignoreFocusOut: true,
+    });
+    if (!program?.trim()) return;
+    const options = { location: vscode.ProgressLocation.Notification, title: `Scanning ${program}` };
+    const request = { uri: uri.toString(), program: words(program) };
+    const found = await vscode.window.withProgress(options, () =>
+        telling(() => server.execute<Scan>("kernelAssistant.scan", request)),
+    );
+    if (found?.classes) await choose(found.classes);
 }
 
 async function choose(classes: readonly ScannedClass[]): Promise<void> {
-  if (classes.length === 0) return void vscode.window.showInformationMessage("The program called no module that could be made faster.");
-  const ranked = [...classes].sort((a, b) => b.saved_seconds - a.saved_seconds);
-  const items = ranked.map((one) => ({
-    label: one.name,
-    description: `up to ${milliseconds(one.saved_seconds * 1000)} of ${milliseconds(one.share_seconds * 1000)} could be saved`,
-    detail: one.problem || vscode.workspace.asRelativePath(one.path),
-    one,
-  }));
-  const chosen = (await vscode.window.showQuickPick(items, { title: "Modules of the program, most to gain first", placeHolder: "Go to a class" }))?.one;
-  if (!chosen?.path) return;
-  const place = new vscode.Position(Math.max(0, chosen.line - 1), 0);
-  await vscode.window.showTextDocument(vscode.Uri.file(chosen.path), { selection: new vscode.Range(place, place) });
+    if (classes.length === 0)
+        return void vscode.window.showInformationMessage("The program called no module that could be made faster.");
+    const ranked = [...classes].sort((a, b) => b.saved_seconds - a.saved_seconds);
+    const items = ranked.map((one) => ({
+        label: one.name,
+        description: `up to ${milliseconds(one.saved_seconds * 1000)} of ${milliseconds(one.share_seconds * 1000)} could be saved`,
+        detail: one.problem || vscode.workspace.asRelativePath(one.path),
+        one,
+    }));
+    const chosen = (
+        await vscode.window.showQuickPick(items, {
+            title: "Modules of the program, most to gain first",
+            placeHolder: "Go to a class",
+        })
+    )?.one;
+    if (!chosen?.path) return;
+    const place = new vscode.Position(Math.max(0, chosen.line - 1), 0);
+    await vscode.window.showTextDocument(vscode.Uri.file(chosen.path), { selection: new vscode.Range(place, place) });
 }

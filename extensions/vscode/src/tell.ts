@@ -4,28 +4,28 @@ import * as vscode from "vscode";
 import { answered, type Problem, type Step } from "./problems.ts";
 
 const COMMAND_OF: Record<Step, string> = {
-  Install: "kernelAssistant.install",
-  "Choose Interpreter": "python.setInterpreter",
-  "Open Settings": "kernelAssistant.openSettings",
-  "Show Log": "kernelAssistant.showLog",
-  Restart: "kernelAssistant.restart",
-  "Check This Machine": "kernelAssistant.doctor",
-  "Trust This Folder": "workbench.trust.manage",
+    Install: "kernelAssistant.install",
+    "Choose Interpreter": "python.setInterpreter",
+    "Open Settings": "kernelAssistant.openSettings",
+    "Show Log": "kernelAssistant.showLog",
+    Restart: "kernelAssistant.restart",
+    "Check This Machine": "kernelAssistant.doctor",
+    "Trust This Folder": "workbench.trust.manage",
 };
 
 export async function tell(problem: Problem): Promise<void> {
-  const known = new Set(await vscode.commands.getCommands(true));
-  const steps = problem.steps.map((step) => (known.has(COMMAND_OF[step]) ? step : ("Open Settings" as const)));
-  const chosen = await vscode.window.showErrorMessage(problem.text, ...new Set(steps));
-  if (chosen) await vscode.commands.executeCommand(COMMAND_OF[chosen]);
+    const known = new Set(await vscode.commands.getCommands(true));
+    const steps = problem.steps.map((step) => (known.has(COMMAND_OF[step]) ? step : ("Open Settings" as const)));
+    const chosen = await vscode.window.showErrorMessage(problem.text, ...new Set(steps));
+    if (chosen) await vscode.commands.executeCommand(COMMAND_OF[chosen]);
 }
 
 /** Run `step`; what goes wrong is told, not thrown. */
 export async function telling<T>(step: () => Promise<T>): Promise<T | undefined> {
-  try {
-    return await step();
-  } catch (error) {
-    void tell(answered(error));
-    return undefined;
-  }
+    try {
+        return await step();
+    } catch (error) {
+        void tell(answered(error));
+        return undefined;
+    }
 }

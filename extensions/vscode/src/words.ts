@@ -5,10 +5,12 @@ export const quoted = (path: string): string => (/[\s"']/.test(path) ? `'${path.
 
 /** A command line as a shell would split it: quotes and backslashes, nothing else. */
 export function words(text: string): string[] {
-  const parts = text.match(/(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+/g) ?? [];
-  return parts.map((part) =>
-    part.replace(/'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)/g, (_, single?: string, double?: string, escaped?: string) =>
-      single ?? double?.replace(/\\(["\\])/g, "$1") ?? escaped ?? "",
-    ),
-  );
+    const parts = text.match(/(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+/g) ?? [];
+    return parts.map((part) =>
+        part.replace(
+            /'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)/g,
+            (_, single?: string, double?: string, escaped?: string) =>
+                single ?? double?.replace(/\\(["\\])/g, "$1") ?? escaped ?? "",
+        ),
+    );
 }

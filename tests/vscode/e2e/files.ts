@@ -3,7 +3,8 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-const example = (name: string): string => readFileSync(fileURLToPath(new URL(`../../../examples/${name}`, import.meta.url)), "utf8");
+const example = (name: string): string =>
+    readFileSync(fileURLToPath(new URL(`../../../examples/${name}`, import.meta.url)), "utf8");
 
 export const MODULE = "masked_cumsum.py";
 export const CLASS = "MaskedCumsum";

@@ -13,112 +13,119 @@ let server: CodeServer;
 let editor: Editor;
 
 before(async () => {
-  server = await CodeServer.start({ ...files, "original.py": original });
-  editor = new Editor(server.page);
+    server = await CodeServer.start({ ...files, "original.py": original });
+    editor = new Editor(server.page);
 });
 
 after(async () => {
-  await server?.shot("last");
-  await server?.stop();
+    await server?.shot("last");
+    await server?.stop();
 });
 
 test("a lens stands above the class, and Cancel ends what it started", async () => {
-  await editor.open(MODULE);
-  await editor.lens("Optimize with Kernel Assistant").waitFor();
-  await server.shot("lens");
-  await editor.lens("Optimize with Kernel Assistant").click();
-  const job = editor.notification(`Optimizing ${CLASS}`);
-  await editor.notification(/best [\d.]+ ms/).waitFor(LONG);
-  await server.shot("progress");
-  await editor.press(job, "Cancel");
-  await editor.notification(`${CLASS}: cancelled`).waitFor();
-  await job.waitFor({ state: "hidden" });
+    await editor.open(MODULE);
+    await editor.lens("Optimize with Kernel Assistant").waitFor();
+    await server.shot("lens");
+    await editor.lens("Optimize with Kernel Assistant").click();
+    const job = editor.notification(`Optimizing ${CLASS}`);
+    await editor.notification(/best [\d.]+ ms/).waitFor(LONG);
+    await server.shot("progress");
+    await editor.press(job, "Cancel");
+    await editor.notification(`${CLASS}: cancelled`).waitFor();
+    await job.waitFor({ state: "hidden" });
 });
 
 test("a job outlives the window: after a reload its notification is back, then its diff", async () => {
-  await editor.page.keyboard.press("Escape");
-  await editor.lens("Optimize").click();
-  await editor.notification(`Optimizing ${CLASS}`).waitFor();
-  await server.reload();
-  await editor.notification(`Optimizing ${CLASS}`).waitFor();
-  await server.shot("reloaded");
-  await editor.notification(/improved: .*vs torch.compile, verified/).waitFor(LONG);
-  await editor.page.locator(".diff-editor, .monaco-diff-editor").first().waitFor();
-  await editor.page.locator(".tab.active", { hasText: `kernels of ${CLASS}` }).waitFor();
-  await editor.page.waitForTimeout(1500);
-  await server.shot("diff");
+    await editor.page.keyboard.press("Escape");
+    await editor.lens("Optimize").click();
+    await editor.notification(`Optimizing ${CLASS}`).waitFor();
+    await server.reload();
+    await editor.notification(`Optimizing ${CLASS}`).waitFor();
+    await server.shot("reloaded");
+    await editor.notification(/improved: .*vs torch.compile, verified/).waitFor(LONG);
+    await editor.page.locator(".diff-editor, .monaco-diff-editor").first().waitFor();
+    await editor.page.locator(".tab.active", { hasText: `kernels of ${CLASS}` }).waitFor();
+    await editor.page.waitForTimeout(1500);
+    await server.shot("diff");
 });
 
 test("the report shows figures, plots, candidates and source", async () => {
-  await editor.press(editor.notification("improved"), "Show Report");
-  const page = await editor.webview("measurably faster");
-  assert.ok((await page.locator("svg.plot").count()) >= 1);
-  assert.ok((await page.locator("tr[data-candidate]").count()) >= 1);
-  assert.match((await page.locator("pre").first().textContent()) ?? "", /int64_t|float/);
-  await server.shot("report");
-  await editor.page.keyboard.press("Control+W");
+    await editor.press(editor.notification("improved"), "Show Report");
+    const page = await editor.webview("measurably faster");
+    assert.ok((await page.locator("svg.plot").count()) >= 1);
+    assert.ok((await page.locator("tr[data-candidate]").count()) >= 1);
+    assert.match((await page.locator("pre").first().textContent()) ?? "", /int64_t|float/);
+    await server.shot("report");
+    await editor.page.keyboard.press("Control+W");
 });
 
 test("what is applied runs through the kernels and gives the same numbers; format on save leaves it working", async () => {
-  await editor.page.locator(".editor-actions").getByRole("button", { name: "Apply" }).click();
-  await editor.notification(`${CLASS}: applied`).waitFor(LONG);
-  await editor.lens("Undo").waitFor();
-  await server.shot("applied");
-  await editor.page.locator(".tab.active.dirty", { hasText: MODULE }).waitFor();
-  await editor.save();
-  assert.match(await server.read(MODULE), /_kernels\/load\.py/);
-  const found = JSON.parse(await server.python(COMPARE)) as { difference: number; largest: number; counters: Record<string, { kernel: number }> };
-  assert.ok(found.difference <= 1e-4 * found.largest, JSON.stringify(found));
-  assert.equal(found.counters[CLASS]?.kernel, 1, JSON.stringify(found));
+    await editor.page.locator(".editor-actions").getByRole("button", { name: "Apply" }).click();
+    await editor.notification(`${CLASS}: applied`).waitFor(LONG);
+    await editor.lens("Undo").waitFor();
+    await server.shot("applied");
+    await editor.page.locator(".tab.active.dirty", { hasText: MODULE }).waitFor();
+    await editor.save();
+    assert.match(await server.read(MODULE), /_kernels\/load\.py/);
+    const found = JSON.parse(await server.python(COMPARE)) as {
+        difference: number;
+        largest: number;
+        counters: Record<string, { kernel: number }>;
+    };
+    assert.ok(found.difference <= 1e-4 * found.largest, JSON.stringify(found));
+    assert.equal(found.counters[CLASS]?.kernel, 1, JSON.stringify(found));
 });
 
 test("Undo takes the edit back", async () => {
-  await editor.lens("Undo").click();
-  await editor.lens("Apply").waitFor();
-  await editor.save();
-  assert.equal(await server.read(MODULE), original);
-  // The package goes once the server has seen the file saved without it.
-  await server.until(async () => !(await server.names()).includes("masked_cumsum_kernels"));
+    await editor.lens("Undo").click();
+    await editor.lens("Apply").waitFor();
+    await editor.save();
+    assert.equal(await server.read(MODULE), original);
+    // The package goes once the server has seen the file saved without it.
+    await server.until(async () => !(await server.names()).includes("masked_cumsum_kernels"));
 });
 
 test("ghost text offers the verified kernels above the class, and Tab puts them in", async () => {
-  await editor.goTo(original.split("\n").findIndex((line) => line.startsWith("class ")));
-  await editor.command("Trigger Inline Suggestion");
-  await editor.page.locator(".ghost-text-decoration").first().waitFor();
-  await server.shot("ghost");
-  await editor.page.keyboard.press("Tab");
-  await editor.lens("Undo").waitFor();
-  await editor.save();
-  assert.match(await server.read(MODULE), /_kernels\/load\.py/);
-  assert.ok((await server.names()).includes("masked_cumsum_kernels"));
-  const found = JSON.parse(await server.python(COMPARE)) as { counters: Record<string, { kernel: number }> };
-  assert.equal(found.counters[CLASS]?.kernel, 1, JSON.stringify(found));
-  await editor.lens("Undo").click();
-  await editor.lens("Apply").waitFor();
-  await editor.save();
+    await editor.goTo(original.split("\n").findIndex((line) => line.startsWith("class ")));
+    await editor.command("Trigger Inline Suggestion");
+    await editor.page.locator(".ghost-text-decoration").first().waitFor();
+    await server.shot("ghost");
+    await editor.page.keyboard.press("Tab");
+    await editor.lens("Undo").waitFor();
+    await editor.save();
+    assert.match(await server.read(MODULE), /_kernels\/load\.py/);
+    assert.ok((await server.names()).includes("masked_cumsum_kernels"));
+    const found = JSON.parse(await server.python(COMPARE)) as { counters: Record<string, { kernel: number }> };
+    assert.equal(found.counters[CLASS]?.kernel, 1, JSON.stringify(found));
+    await editor.lens("Undo").click();
+    await editor.lens("Apply").waitFor();
+    await editor.save();
 });
 
 test("after profiling, each line of forward shows its time", async () => {
-  await editor.goTo(original.split("\n").findIndex((line) => line.includes("def forward")) + 1);
-  await editor.command("Profile Line by Line");
-  await editor.notification(`Profiling ${CLASS}`).waitFor();
-  await editor.page.locator(".view-line", { hasText: /cumsum.*\d\s(ms|µs)/ }).first().waitFor(LONG);
-  await server.shot("profile");
+    await editor.goTo(original.split("\n").findIndex((line) => line.includes("def forward")) + 1);
+    await editor.command("Profile Line by Line");
+    await editor.notification(`Profiling ${CLASS}`).waitFor();
+    await editor.page
+        .locator(".view-line", { hasText: /cumsum.*\d\s(ms|µs)/ })
+        .first()
+        .waitFor(LONG);
+    await server.shot("profile");
 });
 
 test("a class without inputs is led to a first result", async () => {
-  await editor.open(BARE);
-  await editor.lens("Optimize with Kernel Assistant").click();
-  await editor.picker.getByText("Record them from a program").waitFor();
-  await server.shot("inputs");
-  await editor.picker.getByText("Draft them").click();
-  const drafted = editor.notification("Inputs of Bare were drafted");
-  await drafted.waitFor();
-  await server.shot("drafted");
-  await editor.press(drafted, "Optimize");
-  await editor.notification("Optimizing Bare").waitFor();
-  await editor.page.getByRole("tab", { name: "Kernel Assistant" }).click();
-  await editor.page.locator(".pane-body", { hasText: "Utilisation" }).waitFor();
-  await server.shot("views");
-  await editor.notification(/Bare: (improved|no measurable gain|at limit)/).waitFor(LONG);
+    await editor.open(BARE);
+    await editor.lens("Optimize with Kernel Assistant").click();
+    await editor.picker.getByText("Record them from a program").waitFor();
+    await server.shot("inputs");
+    await editor.picker.getByText("Draft them").click();
+    const drafted = editor.notification("Inputs of Bare were drafted");
+    await drafted.waitFor();
+    await server.shot("drafted");
+    await editor.press(drafted, "Optimize");
+    await editor.notification("Optimizing Bare").waitFor();
+    await editor.page.getByRole("tab", { name: "Kernel Assistant" }).click();
+    await editor.page.locator(".pane-body", { hasText: "Utilisation" }).waitFor();
+    await server.shot("views");
+    await editor.notification(/Bare: (improved|no measurable gain|at limit)/).waitFor(LONG);
 });

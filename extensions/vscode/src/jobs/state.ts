@@ -4,42 +4,42 @@ import { milliseconds, times } from "../format.ts";
 import type { Best, JobEvent } from "../protocol.ts";
 
 export interface JobView {
-  readonly job: string;
-  readonly uri: string;
-  readonly class: string;
-  readonly kind: string;
-  readonly state: JobEvent["state"];
-  readonly message: string;
-  readonly turn: number | null;
-  readonly best: Best | null;
-  readonly percent: number;
-  readonly outcome: string | null;
-  readonly nextStep: string;
+    readonly job: string;
+    readonly uri: string;
+    readonly class: string;
+    readonly kind: string;
+    readonly state: JobEvent["state"];
+    readonly message: string;
+    readonly turn: number | null;
+    readonly best: Best | null;
+    readonly percent: number;
+    readonly outcome: string | null;
+    readonly nextStep: string;
 }
 
 /** The job after `event`. A best figure, a turn or a share that an event leaves out stays as it was. */
 export function after(view: JobView | undefined, event: JobEvent): JobView {
-  return {
-    job: event.job,
-    uri: event.uri,
-    class: event.class,
-    kind: event.kind ?? view?.kind ?? "optimize",
-    state: event.state,
-    message: event.message || (view?.message ?? ""),
-    turn: event.turn ?? view?.turn ?? null,
-    best: event.best ?? view?.best ?? null,
-    percent: Math.max(view?.percent ?? 0, Math.min(100, event.percent ?? 0)),
-    outcome: event.outcome ?? view?.outcome ?? null,
-    nextStep: event.nextStep ?? "",
-  };
+    return {
+        job: event.job,
+        uri: event.uri,
+        class: event.class,
+        kind: event.kind ?? view?.kind ?? "optimize",
+        state: event.state,
+        message: event.message || (view?.message ?? ""),
+        turn: event.turn ?? view?.turn ?? null,
+        best: event.best ?? view?.best ?? null,
+        percent: Math.max(view?.percent ?? 0, Math.min(100, event.percent ?? 0)),
+        outcome: event.outcome ?? view?.outcome ?? null,
+        nextStep: event.nextStep ?? "",
+    };
 }
 
 /** One line for a notification: the best so far first, since it is what one waits for; nothing twice. */
 export function line(view: JobView): string {
-  const best = view.best ? bestText(view.best) : "";
-  const message = best && view.message.startsWith("best so far") ? "" : shortPaths(view.message);
-  const turn = view.turn && !message.startsWith("turn ") ? `turn ${view.turn}` : "";
-  return [best, turn, message].filter(Boolean).join(" · ");
+    const best = view.best ? bestText(view.best) : "";
+    const message = best && view.message.startsWith("best so far") ? "" : shortPaths(view.message);
+    const turn = view.turn && !message.startsWith("turn ") ? `turn ${view.turn}` : "";
+    return [best, turn, message].filter(Boolean).join(" · ");
 }
 
 /** `…/bin/python`: a notification has no room for where everything lies. */
@@ -50,47 +50,56 @@ const DOING: Record<string, string> = { optimize: "Optimizing", profile: "Timing
 export const title = (view: JobView): string => `${DOING[view.kind] ?? "Checking"} ${view.class}`;
 
 export function bestText(best: Best): string {
-  const against = best.compile_ms === null ? "eager" : "torch.compile";
-  return best.speedup === null
-    ? `best ${milliseconds(best.ms)}`
-    : `best ${milliseconds(best.ms)}, ${times(best.speedup)} vs ${against}`;
+    const against = best.compile_ms === null ? "eager" : "torch.compile";
+    return best.speedup === null
+        ? `best ${milliseconds(best.ms)}`
+        : `best ${milliseconds(best.ms)}, ${times(best.speedup)} vs ${against}`;
 }
 
-export type Choice = "Apply" | "Review Changes" | "Show Report" | "Discard" | "Show Log" | "Try Again" | "Give It Inputs";
+export type Choice =
+    "Apply" | "Review Changes" | "Show Report" | "Discard" | "Show Log" | "Try Again" | "Give It Inputs";
 
 export interface Ending {
-  readonly kind: "information" | "warning" | "error";
-  readonly text: string;
-  readonly choices: readonly Choice[];
-  /** Whether the diff is opened. */
-  readonly review: boolean;
+    readonly kind: "information" | "warning" | "error";
+    readonly text: string;
+    readonly choices: readonly Choice[];
+    /** Whether the diff is opened. */
+    readonly review: boolean;
 }
 
 /** What to say when a job has ended. Claims no more than the server does. `here`: the user is in its file, so that the
  * diff opens by itself; elsewhere it would take away what they are looking at. */
 export function ending(view: JobView, here: boolean): Ending {
-  const name = view.class;
-  if (view.state === "failed") {
-    const inputs = /\binputs?\b/i.test(view.message);
+    const name = view.class;
+    if (view.state === "failed") {
+        const inputs = /\binputs?\b/i.test(view.message);
+        return {
+            kind: "error",
+            text: [`${name}: ${view.message || "the job failed"}`, view.nextStep].filter(Boolean).join(". Next: "),
+            choices: [
+                ...(inputs ? (["Give It Inputs"] as const) : view.kind === "optimize" ? (["Try Again"] as const) : []),
+                "Show Log",
+            ],
+            review: false,
+        };
+    }
+    if (view.state === "cancelled") {
+        const kept = view.best ? `; the best so far is kept (${bestText(view.best)})` : "";
+        return {
+            kind: "information",
+            text: `${name}: cancelled${kept}`,
+            choices: view.best ? ["Show Report"] : [],
+            review: false,
+        };
+    }
+    if (view.kind !== "optimize") {
+        return { kind: "information", text: `${name}: ${view.message || "finished"}`, choices: [], review: false };
+    }
+    const improved = view.outcome === "improved";
     return {
-      kind: "error",
-      text: [`${name}: ${view.message || "the job failed"}`, view.nextStep].filter(Boolean).join(". Next: "),
-      choices: [...(inputs ? (["Give It Inputs"] as const) : view.kind === "optimize" ? (["Try Again"] as const) : []), "Show Log"],
-      review: false,
+        kind: "information",
+        text: `${name}: ${view.message || (improved ? "measurably faster" : "no measurable gain")}`,
+        choices: improved ? [here ? "Apply" : "Review Changes", "Show Report", "Discard"] : ["Show Report"],
+        review: improved && here,
     };
-  }
-  if (view.state === "cancelled") {
-    const kept = view.best ? `; the best so far is kept (${bestText(view.best)})` : "";
-    return { kind: "information", text: `${name}: cancelled${kept}`, choices: view.best ? ["Show Report"] : [], review: false };
-  }
-  if (view.kind !== "optimize") {
-    return { kind: "information", text: `${name}: ${view.message || "finished"}`, choices: [], review: false };
-  }
-  const improved = view.outcome === "improved";
-  return {
-    kind: "information",
-    text: `${name}: ${view.message || (improved ? "measurably faster" : "no measurable gain")}`,
-    choices: improved ? [here ? "Apply" : "Review Changes", "Show Report", "Discard"] : ["Show Report"],
-    review: improved && here,
-  };
 }

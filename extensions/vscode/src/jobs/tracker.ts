@@ -7,96 +7,102 @@ import { telling } from "../tell.ts";
 import { after, ending, type JobView, line, title } from "./state.ts";
 
 interface Shown {
-  readonly report: (view: JobView, increment: number) => void;
-  readonly close: () => void;
+    readonly report: (view: JobView, increment: number) => void;
+    readonly close: () => void;
 }
 
 export class Jobs implements vscode.Disposable {
-  private readonly changed = new vscode.EventEmitter<JobView>();
-  readonly onChange = this.changed.event;
-  private readonly views = new Map<string, JobView>();
-  private readonly shown = new Map<string, Shown>();
-  private readonly subscriptions: vscode.Disposable[];
-  private readonly server: Server;
+    private readonly changed = new vscode.EventEmitter<JobView>();
+    readonly onChange = this.changed.event;
+    private readonly views = new Map<string, JobView>();
+    private readonly shown = new Map<string, Shown>();
+    private readonly subscriptions: vscode.Disposable[];
+    private readonly server: Server;
 
-  constructor(server: Server) {
-    this.server = server;
-    this.subscriptions = [
-      server.onJob((event) => this.take(event)),
-      // A server that starts again tells of its jobs again; until then nothing is known of them.
-      server.onPhase((phase) => phase !== "running" && this.forget()),
-    ];
-  }
-
-  get all(): readonly JobView[] {
-    return [...this.views.values()];
-  }
-
-  get active(): readonly JobView[] {
-    return this.all.filter((view) => !isLast(view.state));
-  }
-
-  async cancel(view: JobView): Promise<void> {
-    await telling(() => this.server.execute("kernelAssistant.cancel", { uri: view.uri, class: view.class, job: view.job }));
-  }
-
-  dispose(): void {
-    this.forget();
-    for (const subscription of this.subscriptions) subscription.dispose();
-  }
-
-  private take(event: JobEvent): void {
-    const before = this.views.get(event.job);
-    if (before && isLast(before.state) && isLast(event.state)) return;
-    const view = after(before, event);
-    this.views.set(event.job, view);
-    if (!isLast(view.state)) {
-      if (!this.shown.has(view.job)) this.open(view);
-      this.shown.get(view.job)?.report(view, view.percent - (before?.percent ?? 0));
-    } else {
-      this.shown.get(view.job)?.close();
-      // What ended before this window heard of it is told by its lens.
-      if (before) void this.tellEnd(view);
+    constructor(server: Server) {
+        this.server = server;
+        this.subscriptions = [
+            server.onJob((event) => this.take(event)),
+            // A server that starts again tells of its jobs again; until then nothing is known of them.
+            server.onPhase((phase) => phase !== "running" && this.forget()),
+        ];
     }
-    this.changed.fire(view);
-  }
 
-  private open(view: JobView): void {
-    let close = (): void => undefined;
-    const ended = new Promise<void>((resolve) => (close = resolve));
-    const options = { location: vscode.ProgressLocation.Notification, cancellable: true, title: title(view) };
-    void vscode.window.withProgress(options, async (progress, token) => {
-      token.onCancellationRequested(() => void this.cancel(this.views.get(view.job) ?? view));
-      this.shown.set(view.job, {
-        report: (now, increment) => progress.report({ message: line(now), increment }),
-        close,
-      });
-      await ended;
-      this.shown.delete(view.job);
-    });
-  }
+    get all(): readonly JobView[] {
+        return [...this.views.values()];
+    }
 
-  private async tellEnd(view: JobView): Promise<void> {
-    const ref = { uri: view.uri, class: view.class };
-    const here = vscode.window.activeTextEditor?.document.uri.toString() === vscode.Uri.parse(view.uri).toString();
-    const { kind, text, choices, review } = ending(view, here);
-    if (review) void vscode.commands.executeCommand("kernelAssistant.diff", ref);
-    const show = { information: vscode.window.showInformationMessage, warning: vscode.window.showWarningMessage, error: vscode.window.showErrorMessage };
-    const chosen = await show[kind](text, ...choices);
-    const commands = {
-      Apply: "kernelAssistant.apply",
-      "Review Changes": "kernelAssistant.diff",
-      "Show Report": "kernelAssistant.show",
-      Discard: "kernelAssistant.discard",
-      "Show Log": "kernelAssistant.showLog",
-      "Try Again": "kernelAssistant.optimize",
-      "Give It Inputs": "kernelAssistant.inputs",
-    } as const;
-    if (chosen) await vscode.commands.executeCommand(commands[chosen], ref);
-  }
+    get active(): readonly JobView[] {
+        return this.all.filter((view) => !isLast(view.state));
+    }
 
-  private forget(): void {
-    for (const shown of this.shown.values()) shown.close();
-    this.views.clear();
-  }
+    async cancel(view: JobView): Promise<void> {
+        await telling(() =>
+            this.server.execute("kernelAssistant.cancel", { uri: view.uri, class: view.class, job: view.job }),
+        );
+    }
+
+    dispose(): void {
+        this.forget();
+        for (const subscription of this.subscriptions) subscription.dispose();
+    }
+
+    private take(event: JobEvent): void {
+        const before = this.views.get(event.job);
+        if (before && isLast(before.state) && isLast(event.state)) return;
+        const view = after(before, event);
+        this.views.set(event.job, view);
+        if (!isLast(view.state)) {
+            if (!this.shown.has(view.job)) this.open(view);
+            this.shown.get(view.job)?.report(view, view.percent - (before?.percent ?? 0));
+        } else {
+            this.shown.get(view.job)?.close();
+            // What ended before this window heard of it is told by its lens.
+            if (before) void this.tellEnd(view);
+        }
+        this.changed.fire(view);
+    }
+
+    private open(view: JobView): void {
+        let close = (): void => undefined;
+        const ended = new Promise<void>((resolve) => (close = resolve));
+        const options = { location: vscode.ProgressLocation.Notification, cancellable: true, title: title(view) };
+        void vscode.window.withProgress(options, async (progress, token) => {
+            token.onCancellationRequested(() => void this.cancel(this.views.get(view.job) ?? view));
+            this.shown.set(view.job, {
+                report: (now, increment) => progress.report({ message: line(now), increment }),
+                close,
+            });
+            await ended;
+            this.shown.delete(view.job);
+        });
+    }
+
+    private async tellEnd(view: JobView): Promise<void> {
+        const ref = { uri: view.uri, class: view.class };
+        const here = vscode.window.activeTextEditor?.document.uri.toString() === vscode.Uri.parse(view.uri).toString();
+        const { kind, text, choices, review } = ending(view, here);
+        if (review) void vscode.commands.executeCommand("kernelAssistant.diff", ref);
+        const show = {
+            information: vscode.window.showInformationMessage,
+            warning: vscode.window.showWarningMessage,
+            error: vscode.window.showErrorMessage,
+        };
+        const chosen = await show[kind](text, ...choices);
+        const commands = {
+            Apply: "kernelAssistant.apply",
+            "Review Changes": "kernelAssistant.diff",
+            "Show Report": "kernelAssistant.show",
+            Discard: "kernelAssistant.discard",
+            "Show Log": "kernelAssistant.showLog",
+            "Try Again": "kernelAssistant.optimize",
+            "Give It Inputs": "kernelAssistant.inputs",
+        } as const;
+        if (chosen) await vscode.commands.executeCommand(commands[chosen], ref);
+    }
+
+    private forget(): void {
+        for (const shown of this.shown.values()) shown.close();
+        this.views.clear();
+    }
 }

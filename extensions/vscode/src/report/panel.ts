@@ -14,107 +14,117 @@ const MOST_BYTES = 400_000;
 const COMMANDS = new Set(["diff", "apply", "verify"]);
 
 interface Message {
-  readonly kind: "ready" | "command" | "candidate";
-  readonly command?: string;
-  readonly place?: number;
+    readonly kind: "ready" | "command" | "candidate";
+    readonly command?: string;
+    readonly place?: number;
 }
 
 interface Page {
-  readonly panel: vscode.WebviewPanel;
-  report: Report;
+    readonly panel: vscode.WebviewPanel;
+    report: Report;
 }
 
 export class ReportPages implements vscode.Disposable {
-  private readonly pages = new Map<string, Page>();
-  private readonly server: Server;
-  private readonly extension: vscode.Uri;
+    private readonly pages = new Map<string, Page>();
+    private readonly server: Server;
+    private readonly extension: vscode.Uri;
 
-  constructor(server: Server, extension: vscode.Uri) {
-    this.server = server;
-    this.extension = extension;
-  }
-
-  async show(ref: ClassRef & { readonly job?: string }): Promise<void> {
-    const answer = await telling(() => this.server.execute<unknown>("kernelAssistant.show", ref));
-    if (answer === undefined) return;
-    if (answer === null) {
-      void vscode.window.showInformationMessage(`There is no result for ${ref.class} yet.`);
-      return;
+    constructor(server: Server, extension: vscode.Uri) {
+        this.server = server;
+        this.extension = extension;
     }
-    const report = reportOf(answer, await texts(answer));
-    const key = `${ref.uri} ${ref.class}`;
-    const page = this.pages.get(key) ?? this.open(key, ref, report);
-    page.report = report;
-    page.panel.reveal(undefined, false);
-    this.send(page);
-  }
 
-  /** A page that is open and about this class is drawn again. */
-  async refresh(ref: ClassRef): Promise<void> {
-    if (this.pages.has(`${ref.uri} ${ref.class}`)) await this.show(ref);
-  }
-
-  dispose(): void {
-    for (const page of this.pages.values()) page.panel.dispose();
-  }
-
-  private open(key: string, ref: ClassRef, report: Report): Page {
-    const media = vscode.Uri.joinPath(this.extension, "media");
-    const dist = vscode.Uri.joinPath(this.extension, "dist");
-    const panel = vscode.window.createWebviewPanel("kernelAssistant.report", `Report: ${ref.class}`, vscode.ViewColumn.Active, {
-      enableScripts: true,
-      enableFindWidget: true,
-      localResourceRoots: [media, dist],
-    });
-    const page: Page = { panel, report };
-    this.pages.set(key, page);
-    panel.onDidDispose(() => this.pages.delete(key));
-    panel.webview.onDidReceiveMessage((message: Message) => this.take(page, ref, message));
-    panel.webview.html = shell(panel.webview, ref.class, vscode.Uri.joinPath(media, "report.css"), vscode.Uri.joinPath(dist, "page.js"));
-    return page;
-  }
-
-  private async take(page: Page, ref: ClassRef, message: Message): Promise<void> {
-    if (message.kind === "ready") this.send(page);
-    if (message.kind === "command" && message.command && COMMANDS.has(message.command)) {
-      await vscode.commands.executeCommand(`kernelAssistant.${message.command}`, ref);
+    async show(ref: ClassRef & { readonly job?: string }): Promise<void> {
+        const answer = await telling(() => this.server.execute<unknown>("kernelAssistant.show", ref));
+        if (answer === undefined) return;
+        if (answer === null) {
+            void vscode.window.showInformationMessage(`There is no result for ${ref.class} yet.`);
+            return;
+        }
+        const report = reportOf(answer, await texts(answer));
+        const key = `${ref.uri} ${ref.class}`;
+        const page = this.pages.get(key) ?? this.open(key, ref, report);
+        page.report = report;
+        page.panel.reveal(undefined, false);
+        this.send(page);
     }
-    if (message.kind === "candidate") await openCandidate(page.report, message.place ?? -1);
-  }
 
-  private send(page: Page): void {
-    void page.panel.webview.postMessage({ kind: "show", html: pageOf(page.report) });
-  }
+    /** A page that is open and about this class is drawn again. */
+    async refresh(ref: ClassRef): Promise<void> {
+        if (this.pages.has(`${ref.uri} ${ref.class}`)) await this.show(ref);
+    }
+
+    dispose(): void {
+        for (const page of this.pages.values()) page.panel.dispose();
+    }
+
+    private open(key: string, ref: ClassRef, report: Report): Page {
+        const media = vscode.Uri.joinPath(this.extension, "media");
+        const dist = vscode.Uri.joinPath(this.extension, "dist");
+        const panel = vscode.window.createWebviewPanel(
+            "kernelAssistant.report",
+            `Report: ${ref.class}`,
+            vscode.ViewColumn.Active,
+            {
+                enableScripts: true,
+                enableFindWidget: true,
+                localResourceRoots: [media, dist],
+            },
+        );
+        const page: Page = { panel, report };
+        this.pages.set(key, page);
+        panel.onDidDispose(() => this.pages.delete(key));
+        panel.webview.onDidReceiveMessage((message: Message) => this.take(page, ref, message));
+        panel.webview.html = shell(
+            panel.webview,
+            ref.class,
+            vscode.Uri.joinPath(media, "report.css"),
+            vscode.Uri.joinPath(dist, "page.js"),
+        );
+        return page;
+    }
+
+    private async take(page: Page, ref: ClassRef, message: Message): Promise<void> {
+        if (message.kind === "ready") this.send(page);
+        if (message.kind === "command" && message.command && COMMANDS.has(message.command)) {
+            await vscode.commands.executeCommand(`kernelAssistant.${message.command}`, ref);
+        }
+        if (message.kind === "candidate") await openCandidate(page.report, message.place ?? -1);
+    }
+
+    private send(page: Page): void {
+        void page.panel.webview.postMessage({ kind: "show", html: pageOf(page.report) });
+    }
 }
 
 async function openCandidate(report: Report, place: number): Promise<void> {
-  const candidate = report.candidates[place];
-  const [first] = Object.entries(candidate?.sources ?? {}).filter(([name]) => !name.endsWith(".h"));
-  if (!first) return;
-  const document = await vscode.workspace.openTextDocument({ content: first[1], language: "cpp" });
-  await vscode.window.showTextDocument(document, { preview: true });
+    const candidate = report.candidates[place];
+    const [first] = Object.entries(candidate?.sources ?? {}).filter(([name]) => !name.endsWith(".h"));
+    if (!first) return;
+    const document = await vscode.workspace.openTextDocument({ content: first[1], language: "cpp" });
+    await vscode.window.showTextDocument(document, { preview: true });
 }
 
 /** Texts of the artifacts that the page shows, by name. What has gone since is left out. */
 async function texts(answer: unknown): Promise<Record<string, string>> {
-  const artifacts = (answer as { result?: { artifacts?: Record<string, string> } | null }).result?.artifacts ?? {};
-  const read = Object.entries(artifacts)
-    .filter(([name]) => wanted(name))
-    .map(async ([name, path]): Promise<[string, string] | null> => {
-      try {
-        const content = await vscode.workspace.fs.readFile(vscode.Uri.file(path));
-        return [name, new TextDecoder().decode(content.subarray(0, MOST_BYTES))];
-      } catch {
-        return null;
-      }
-    });
-  return Object.fromEntries((await Promise.all(read)).filter((entry) => entry !== null));
+    const artifacts = (answer as { result?: { artifacts?: Record<string, string> } | null }).result?.artifacts ?? {};
+    const read = Object.entries(artifacts)
+        .filter(([name]) => wanted(name))
+        .map(async ([name, path]): Promise<[string, string] | null> => {
+            try {
+                const content = await vscode.workspace.fs.readFile(vscode.Uri.file(path));
+                return [name, new TextDecoder().decode(content.subarray(0, MOST_BYTES))];
+            } catch {
+                return null;
+            }
+        });
+    return Object.fromEntries((await Promise.all(read)).filter((entry) => entry !== null));
 }
 
 function shell(webview: vscode.Webview, title: string, style: vscode.Uri, script: vscode.Uri): string {
-  const nonce = randomBytes(18).toString("base64");
-  const policy = `default-src 'none'; style-src ${webview.cspSource}; script-src 'nonce-${nonce}'`;
-  return `<!DOCTYPE html>
+    const nonce = randomBytes(18).toString("base64");
+    const policy = `default-src 'none'; style-src ${webview.cspSource}; script-src 'nonce-${nonce}'`;
+    return `<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">

@@ -5,33 +5,58 @@ import type { JobView } from "../jobs/state.ts";
 import type { Status } from "../protocol.ts";
 
 export interface StatusText {
-  readonly text: string;
-  readonly tooltip: string;
-  readonly warning: boolean;
-  readonly command: string;
+    readonly text: string;
+    readonly tooltip: string;
+    readonly warning: boolean;
+    readonly command: string;
 }
 
-export function statusText(phase: string, problem: string | null, status: Status | null, active: readonly JobView[]): StatusText {
-  if (phase === "failed") {
-    return { text: "$(warning) Kernel Assistant", tooltip: problem ?? "The server is not running.", warning: true, command: "kernelAssistant.explain" };
-  }
-  if (phase !== "running") {
-    return { text: "$(sync~spin) Kernel Assistant", tooltip: "Starting the server", warning: false, command: "kernelAssistant.showLog" };
-  }
-  const [job] = active;
-  const device = status ? shortDevice(status.device) : "Kernel Assistant";
-  const load = status?.utilisation === null || status?.utilisation === undefined ? "" : ` ${percent(status.utilisation)}`;
-  const best = job?.best ? ` ${milliseconds(job.best.ms)}` : "";
-  const working = job ? `$(sync~spin) ${job.class}${best} · ` : "$(rocket) ";
-  const lines = [status ? deviceLine(status) : "Device not known yet", ...active.map((view) => `${view.class}: ${view.state}`)];
-  return { text: `${working}${device}${load}`, tooltip: lines.join("\n"), warning: false, command: "kernelAssistant.device.focus" };
+export function statusText(
+    phase: string,
+    problem: string | null,
+    status: Status | null,
+    active: readonly JobView[],
+): StatusText {
+    if (phase === "failed") {
+        return {
+            text: "$(warning) Kernel Assistant",
+            tooltip: problem ?? "The server is not running.",
+            warning: true,
+            command: "kernelAssistant.explain",
+        };
+    }
+    if (phase !== "running") {
+        return {
+            text: "$(sync~spin) Kernel Assistant",
+            tooltip: "Starting the server",
+            warning: false,
+            command: "kernelAssistant.showLog",
+        };
+    }
+    const [job] = active;
+    const device = status ? shortDevice(status.device) : "Kernel Assistant";
+    const load =
+        status?.utilisation === null || status?.utilisation === undefined ? "" : ` ${percent(status.utilisation)}`;
+    const best = job?.best ? ` ${milliseconds(job.best.ms)}` : "";
+    const working = job ? `$(sync~spin) ${job.class}${best} · ` : "$(rocket) ";
+    const lines = [
+        status ? deviceLine(status) : "Device not known yet",
+        ...active.map((view) => `${view.class}: ${view.state}`),
+    ];
+    return {
+        text: `${working}${device}${load}`,
+        tooltip: lines.join("\n"),
+        warning: false,
+        command: "kernelAssistant.device.focus",
+    };
 }
 
 export function deviceLine(status: Status): string {
-  const memory = status.memory_total ? `${bytes(status.memory_used)} of ${bytes(status.memory_total)}` : "";
-  const load = status.utilisation === null ? "" : `${percent(status.utilisation)} busy`;
-  return [status.device, load, memory].filter(Boolean).join(", ");
+    const memory = status.memory_total ? `${bytes(status.memory_used)} of ${bytes(status.memory_total)}` : "";
+    const load = status.utilisation === null ? "" : `${percent(status.utilisation)} busy`;
+    return [status.device, load, memory].filter(Boolean).join(", ");
 }
 
 /** "NVIDIA H200" is "H200": room is scarce down there. */
-const shortDevice = (device: string): string => device.replace(/^(NVIDIA|AMD|Intel\(R\))\s+(GeForce\s+)?/, "").slice(0, 24) || device;
+const shortDevice = (device: string): string =>
+    device.replace(/^(NVIDIA|AMD|Intel\(R\))\s+(GeForce\s+)?/, "").slice(0, 24) || device;
