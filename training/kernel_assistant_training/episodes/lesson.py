@@ -24,7 +24,7 @@ NEAR_FLOOR = 0.9
 #: Shares of the lessons that have a fault, a second one behind it, a slow schedule first, another try at the end.
 FAULTS, SECOND_FAULT, SLOW, TRY = 0.55, 0.1, 0.3, 0.25
 #: Lessons with a fault about one task for each without: some offer few others.
-MOST_FAULTS = 1.5
+MOST_FAULTS = 1.25
 #: Of the slow ones, how many are made slow on purpose and not another of the teacher's schedules.
 SLOWED = 0.6
 _SET = re.compile(r"^\s*// set:.*$", re.MULTILINE)
