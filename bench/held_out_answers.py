@@ -32,7 +32,7 @@ from kernel_assistant_training.episodes.lines import read_lines
 
 TEACHER = "teacher"
 #: As much as a conversation of the compact profile allows a reply.
-MOST_TOKENS = 1024
+MOST_TOKENS = 1536
 GENERATE = Path(__file__).with_name("held_out_generate.py")
 #: Conversations at once with an endpoint.
 AT_ONCE = 16

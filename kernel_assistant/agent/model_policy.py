@@ -59,7 +59,7 @@ class ModelPolicy:
     ) -> None:
         self._client, self._profile, self._world, self._limits = client, profile, world, limits
         self._emit, self._steering, self._heard = emit, steering, 0
-        self._room = Room(client.context_tokens, min(limits.reply, client.context_tokens // 4))
+        self._room = Room(client.context_tokens, min(limits.reply, client.context_tokens * 3 // 8))
         self._talk = Conversation(self._room, profile.schemas, compacts=profile.compacts)
         self._view: EpisodeView
         self._deadline = 0.0
