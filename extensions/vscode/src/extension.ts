@@ -4,6 +4,7 @@ import * as vscode from "vscode";
 import { registerCommands } from "./commands.ts";
 import { onInterpreterChange } from "./environment/workspace.ts";
 import { Jobs } from "./jobs/tracker.ts";
+import { isLast } from "./protocol.ts";
 import { ReportPages } from "./report/panel.ts";
 import { Review } from "./review.ts";
 import { Server } from "./server.ts";
@@ -31,6 +32,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
         new JobsView(server, jobs),
         statusItem(server, jobs),
         ...registerCommands({ server, jobs, review, reports, extension: context.extensionUri }),
+        jobs.onChange((view) => isLast(view.state) && void reports.refresh({ uri: view.uri, class: view.class })),
         vscode.workspace.onDidGrantWorkspaceTrust(() => void begin(server)),
         vscode.workspace.onDidChangeConfiguration((event) => {
             if (RESTARTING.some((name) => event.affectsConfiguration(name))) void server.restart();

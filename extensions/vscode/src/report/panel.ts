@@ -35,30 +35,33 @@ export class ReportPages implements vscode.Disposable {
     }
 
     async show(ref: ClassRef & { readonly job?: string }): Promise<void> {
-        const answer = await telling(() => this.server.execute<unknown>("kernelAssistant.show", ref));
-        if (answer === undefined) return;
-        if (answer === null) {
-            void vscode.window.showInformationMessage(`There is no result for ${ref.class} yet.`);
-            return;
-        }
-        const report = reportOf(answer, await texts(answer));
-        const key = `${ref.uri} ${ref.class}`;
-        const page = this.pages.get(key) ?? this.open(key, ref, report);
+        const report = await this.ask(ref);
+        if (!report) return;
+        const page = this.pages.get(keyOf(ref)) ?? this.open(ref, report);
         page.report = report;
         page.panel.reveal(undefined, false);
         this.send(page);
     }
 
-    /** A page that is open and about this class is drawn again. */
+    /** A page that is open and about this class is drawn again, where it is. */
     async refresh(ref: ClassRef): Promise<void> {
-        if (this.pages.has(`${ref.uri} ${ref.class}`)) await this.show(ref);
+        const page = this.pages.get(keyOf(ref));
+        const report = page && (await this.ask(ref));
+        if (!page || !report) return;
+        page.report = report;
+        this.send(page);
     }
 
     dispose(): void {
         for (const page of this.pages.values()) page.panel.dispose();
     }
 
-    private open(key: string, ref: ClassRef, report: Report): Page {
+    private async ask(ref: ClassRef): Promise<Report | undefined> {
+        const answer = await telling(() => this.server.execute<unknown>("kernelAssistant.show", ref));
+        return answer ? reportOf(answer, await texts(answer)) : undefined;
+    }
+
+    private open(ref: ClassRef, report: Report): Page {
         const media = vscode.Uri.joinPath(this.extension, "media");
         const dist = vscode.Uri.joinPath(this.extension, "dist");
         const panel = vscode.window.createWebviewPanel(
@@ -72,8 +75,8 @@ export class ReportPages implements vscode.Disposable {
             },
         );
         const page: Page = { panel, report };
-        this.pages.set(key, page);
-        panel.onDidDispose(() => this.pages.delete(key));
+        this.pages.set(keyOf(ref), page);
+        panel.onDidDispose(() => this.pages.delete(keyOf(ref)));
         panel.webview.onDidReceiveMessage((message: Message) => this.take(page, ref, message));
         panel.webview.html = shell(
             panel.webview,
@@ -96,6 +99,8 @@ export class ReportPages implements vscode.Disposable {
         void page.panel.webview.postMessage({ kind: "show", html: pageOf(page.report) });
     }
 }
+
+const keyOf = (ref: ClassRef): string => `${ref.uri} ${ref.class}`;
 
 async function openCandidate(report: Report, place: number): Promise<void> {
     const candidate = report.candidates[place];
