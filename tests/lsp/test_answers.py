@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 
 import pytest
@@ -288,3 +290,27 @@ def at(text, offset, encoding):
     size = {"utf-8": 1, "utf-16": 2, "utf-32": 4}[encoding]
     name = encoding if encoding == "utf-8" else f"{encoding}-le"
     return {"line": len(lines) - 1, "character": len(lines[-1].encode(name)) // size}
+
+
+def test_one_client_over_tcp(home):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen([sys.executable, "-m", "kernel_assistant", "lsp", "--tcp", str(port)])
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            stream = socket.create_connection(("127.0.0.1", port), timeout=30)
+            break
+        except ConnectionRefusedError:
+            assert server.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+    with stream, stream.makefile("rb") as answers:
+        params = {"processId": None, "rootUri": None, "capabilities": {}}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+        stream.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        length = int(answers.readline().split(b":")[1])
+        while answers.readline() != b"\r\n":
+            pass
+        assert json.loads(answers.read(length))["result"]["serverInfo"]["name"] == "kernel-assistant"
+    assert server.wait(30) == 0

@@ -26,7 +26,8 @@ print(model_kernels.counters())
 
 
 async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, model, settings, monkeypatch):
-    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "6s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "5s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
     editor = await start_editor()
     editor.open(model)
     assert await editor.titles(model) == ["Optimize with Kernel Assistant"]
