@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from lsprotocol import types
 
+from kernel_assistant_lsp.client import Abilities
 from kernel_assistant_lsp.context import Context
 
 
 def register(context: Context) -> None:
     @context.server.feature(types.SHUTDOWN)
     def shutdown(params: None) -> None:
-        context.abilities = type(context.abilities)()
+        # A client that wants to end is told nothing more.
+        context.abilities = Abilities()
