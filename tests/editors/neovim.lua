@@ -11,7 +11,7 @@ end
 
 local function wait(what, seconds, holds)
   if not vim.wait(seconds * 1000, holds, 100) then
-    fail("waited for " .. what)
+    fail("waited for " .. what .. "; jobs ended with: " .. table.concat(ended, ", "))
   end
   print(what)
   io.stdout:write("\n")

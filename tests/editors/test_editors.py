@@ -42,7 +42,7 @@ def _run(workspace: Path, *command: str) -> list[str]:
         **os.environ,
         "KERNEL_ASSISTANT_HOME": str(workspace / ".assistant"),
         "SERVER": json.dumps([server, "-P", "-m", "kernel_assistant", "lsp"]),
-        "SETTINGS": json.dumps({"target": "cpu", "interpreter": python, "budget": {"seconds": 15}}),
+        "SETTINGS": json.dumps({"target": "cpu", "interpreter": python, "budget": {"seconds": 25}}),
         "FILE": str(workspace / EXAMPLE.name),
         "CLASS": "MaskedCumsum",
     }
