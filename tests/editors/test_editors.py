@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,21 +28,27 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """One folder, one state folder: what Neovim finds, Emacs is offered."""
     folder = tmp_path_factory.mktemp("my models ü")
     shutil.copy(EXAMPLE, folder)
-    return folder
+    yield folder
+    stop = [_server(), "-m", "kernel_assistant", "host", "stop"]
+    subprocess.run(stop, env={**os.environ, "KERNEL_ASSISTANT_HOME": str(folder / ".assistant")}, check=True)
+
+
+def _server() -> str:
+    """Python with the server in it."""
+    return os.environ.get("KERNEL_ASSISTANT_TEST_SERVER", sys.executable)
 
 
 def _run(workspace: Path, *command: str) -> list[str]:
     """The steps that the editor's script has printed."""
-    server = os.environ.get("KERNEL_ASSISTANT_TEST_SERVER", sys.executable)
     python = os.environ.get("KERNEL_ASSISTANT_TEST_PYTHON", sys.executable)
     environ = {
         **os.environ,
         "KERNEL_ASSISTANT_HOME": str(workspace / ".assistant"),
-        "SERVER": json.dumps([server, "-P", "-m", "kernel_assistant", "lsp"]),
+        "SERVER": json.dumps([_server(), "-P", "-m", "kernel_assistant", "lsp"]),
         "SETTINGS": json.dumps({"target": "cpu", "interpreter": python, "budget": {"seconds": 25}}),
         "FILE": str(workspace / EXAMPLE.name),
         "CLASS": "MaskedCumsum",
