@@ -31,7 +31,7 @@ from .timing import (
     block_length,
     claimed,
 )
-from .traffic import bytes_to_read
+from .traffic import elements_to_read
 from .verification import Expected, Wrong, describe, message_of
 
 #: A launch takes about 8 µs on CUDA, so that 512 calls fill a block; each set costs time when a candidate is bound.
@@ -75,8 +75,9 @@ class Profiler:
         self._free = [_leads_with_free(task.graph, name) for name in task.input_names]
         used = {value["name"] for value in task.graph["inputs"]}
         given = [pair for pair in zip(task.input_names, base.tensors, strict=True) if pair[0] in used]
-        changing = _to_read(task.graph, given, base.dims)
-        constant = _to_read(task.graph, base.constants.items(), base.dims)
+        needed = elements_to_read(task.graph, base.dims)
+        changing = _to_read(needed, given)
+        constant = _to_read(needed, base.constants.items())
         self.read_bytes = changing + constant
         # Parameters are the same in all sets, and may stay in the cache.
         self._uncached_bytes = changing + max(constant - ceilings.cache_bytes, 0)
@@ -414,8 +415,9 @@ def _bytes(tensors: list[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _to_read(graph: dict[str, Any], values: Iterable[tuple[str, torch.Tensor]], dims: dict[str, int]) -> int:
-    return sum(bytes_to_read(graph, name, _bytes([tensor]), dims) for name, tensor in values)
+def _to_read(needed: dict[str, int], values: Iterable[tuple[str, torch.Tensor]]) -> int:
+    """Bytes; of a value that the graph does not know all."""
+    return sum(min(needed.get(name, tensor.numel()), tensor.numel()) * tensor.element_size() for name, tensor in values)
 
 
 def _own_error(reference: torch.Tensor, want: torch.Tensor) -> float:

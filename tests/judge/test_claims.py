@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 from kernel_assistant.worker.runner_client import RunnerClient, RunnerCommand
 from kernel_assistant.worker.timing import PlanSubject
 
@@ -35,7 +33,6 @@ def test_a_forged_event_time_changes_nothing(tmp_path: Path) -> None:
         subject = PlanSubject(runner, 10)
         own, device = subject.both(0, 5)
         assert device == 0.0 and own > 0.09
-        assert subject.run(0, 5) == pytest.approx(own, rel=0.5)
         assert subject.run(0, 5) > 0.09
     finally:
         runner.close()
