@@ -100,3 +100,15 @@ def root() -> Path:
 def python_path() -> str:
     """`PYTHONPATH` under which a child process finds all four packages, installed or not."""
     return ":".join(map(str, PACKAGE_ROOTS))
+
+
+@pytest.fixture
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python_path: str) -> Path:
+    """A state folder for this test alone, in the environment of every process that it starts."""
+    for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+    # A model that plays first is nothing that most tests need to wait for.
+    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
+    monkeypatch.setenv("PYTHONPATH", python_path)
+    return tmp_path

@@ -31,16 +31,10 @@ def get_inputs():
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch, python_path):
-    for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+def home(own_state, monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
-    # A model that plays first is nothing that these tests need to wait for.
-    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
-    monkeypatch.setenv("PYTHONPATH", python_path)
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
+    monkeypatch.chdir(own_state)
+    yield own_state
     Client(resolve()[0]).shutdown()
 
 

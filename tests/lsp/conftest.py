@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -20,14 +19,9 @@ HOSTS = Path(__file__).parent.parent / "session"
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch, python_path):
-    for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+def home(own_state, monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
-    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
-    monkeypatch.setenv("PYTHONPATH", python_path)
-    yield tmp_path
+    yield own_state
     Client(resolve()[0]).shutdown()
 
 

@@ -22,15 +22,9 @@ CEILING = {"copy_bandwidth": 1e11, "read_bandwidth": 1e11}
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch, python_path):
-    for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+def home(own_state, monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
-    # A model that plays first is nothing that these tests need to wait for.
-    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
-    monkeypatch.setenv("PYTHONPATH", python_path)
-    folder = tmp_path / "project"
+    folder = own_state / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
     yield folder

@@ -16,13 +16,7 @@ from kernel_assistant.session.start import find_host
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch, python_path):
-    for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
-    # A model that plays first is nothing that these tests need to wait for.
-    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
-    monkeypatch.setenv("PYTHONPATH", python_path)
+def settings(own_state):
     resolved, _ = resolve()
     yield resolved
     Client(resolved).shutdown()

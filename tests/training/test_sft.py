@@ -66,6 +66,13 @@ def test_what_is_no_episode_is_named(tmp_path):
         list(sft.episodes([tmp_path / "odd.jsonl"]))
 
 
+def options_of(folder, file, **changed):
+    options = {"trainer": "transformers", "pairs_share": 0.0, "epochs": 1.0, "seconds": 0.0, "batch": 1, "rate": 1e-3}
+    return argparse.Namespace(
+        base=folder / "base", episodes=[file], out=folder / "out", accumulate=1, seed=0, **(options | changed)
+    )
+
+
 @pytest.mark.parametrize("trainer", sft.TRAINERS)
 def test_the_repair_is_learned_and_not_the_fault(file, source, tmp_path, trainer):
     for package in sft.TRAINERS[trainer][0]:
@@ -73,20 +80,7 @@ def test_the_repair_is_learned_and_not_the_fault(file, source, tmp_path, trainer
     torch.manual_seed(0)
     shape = replace(SMALL, vocabulary=vocabulary_size(load()), width=64, inner=128, layers=2, heads=1)
     save_folder(Llama(shape), tmp_path / "base")
-    options = argparse.Namespace(
-        trainer=trainer,
-        base=tmp_path / "base",
-        episodes=[file],
-        out=tmp_path / "out",
-        pairs_share=0.2,
-        epochs=1.0,
-        steps=120,
-        seconds=0.0,
-        batch=4,
-        accumulate=1,
-        rate=5e-3,
-        seed=0,
-    )
+    options = options_of(tmp_path, file, trainer=trainer, pairs_share=0.2, steps=120, batch=4, rate=5e-3)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     figures = sft.train(options, (source,))
@@ -104,19 +98,6 @@ def test_training_ends_by_the_clock_with_a_rate_of_zero_and_a_model(file, source
     pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'kernel-assistant[train]'")
     shape = replace(SMALL, vocabulary=vocabulary_size(load()), width=64, inner=64, layers=1, heads=1)
     save_folder(Llama(shape), tmp_path / "base")
-    options = argparse.Namespace(
-        trainer="transformers",
-        base=tmp_path / "base",
-        episodes=[file],
-        out=tmp_path / "out",
-        pairs_share=0.0,
-        epochs=1.0,
-        steps=1_000_000,
-        seconds=2.0,
-        batch=1,
-        accumulate=1,
-        rate=1e-3,
-        seed=0,
-    )
+    options = options_of(tmp_path, file, steps=1_000_000, seconds=2.0)
     assert 0 < sft.train(options, (source,))["steps"] < 1_000_000
     load_folder(tmp_path / "out")
