@@ -13,8 +13,10 @@ from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.remote import fetched_from, host_options
 from kernel_assistant.cli.report import report
 from kernel_assistant.cli.text import milliseconds, styled, table, times
+from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_OK
 from kernel_assistant.records import Candidate, Evaluation, Step, encode, to_builtins
+from kernel_assistant.session.assembly import assembly_of
 from kernel_assistant.store import JobRow, Store
 
 _MOST_ROWS = 20
@@ -26,12 +28,17 @@ _MOST_ROWS = 20
 @json_option
 @click.option("--all", "everything", is_flag=True, help="All evaluations, not the best twenty.")
 @click.option("--source", is_flag=True, help="The sources of the best candidate too.")
+@click.option("--assembly", is_flag=True, help="PTX and SASS of the best candidate (CPU: assembly) instead.")
 @click.option("--transcript", is_flag=True, help="What was said with models instead, one JSON object a conversation.")
-def show_command(job: str, as_json: bool, everything: bool, source: bool, transcript: bool, **flags: object) -> int:
+def show_command(
+    job: str, as_json: bool, everything: bool, source: bool, assembly: bool, transcript: bool, **flags: object
+) -> int:
     """Report of JOB (a number or `last`): numbers, evaluations, kernels and graph."""
     settings = settings_for(None, flags)
     if settings.host:
         with tempfile.TemporaryDirectory() as folder, fetched_from(settings, job, Path(folder)) as found:
+            if assembly:
+                return _show_assembly(found.row, settings, as_json=as_json)
             where: dict[str, object] = {"host": {"name": settings.host}}
             return _show(found.row, found.steps, where, as_json=as_json, everything=everything, source=source)
     store = Store(settings.state_dir)
@@ -39,6 +46,8 @@ def show_command(job: str, as_json: bool, everything: bool, source: bool, transc
     if transcript:
         print("\n".join(encode(said).decode() for said in store.transcripts.of(row.id)))
         return EXIT_OK
+    if assembly:
+        return _show_assembly(row, settings, as_json=as_json)
     return _show(row, store.steps(row.id), {}, as_json=as_json, everything=everything, source=source)
 
 
@@ -50,6 +59,18 @@ def _show(
         return EXIT_OK
     lines = [*_head(row), *_evaluations(steps, None if everything else _MOST_ROWS), *_graph(row)]
     print("\n".join(lines + (_sources(row) if source else [])))
+    return EXIT_OK
+
+
+def _show_assembly(row: JobRow, settings: Settings, *, as_json: bool) -> int:
+    found = assembly_of(row, settings)
+    if as_json:
+        print(json.dumps({"files": found.files, "missing": found.missing}))
+        return EXIT_OK
+    for name, text in found.files.items():
+        print(f"{_title(name)}\n{text.rstrip()}\n")
+    for line in found.missing:
+        click.echo(line, err=True)
     return EXIT_OK
 
 

@@ -53,8 +53,7 @@ class Compiler:
 
     def build(self, candidate: Candidate) -> Binary | CompileFailure:
         """The binary of a candidate, from the cache if it was built before. Raises StoreError where a disk is full."""
-        own = {**candidate.sources, "plan.h": plan_header(candidate.plan)}
-        files = {**included(own.values(), own), **own}
+        files = files_of(candidate)
         key = self._key(files)
         try:
             return self._load(key) or self._compile(files, key)
@@ -83,18 +82,9 @@ class Compiler:
 
     def _compile(self, files: dict[str, str], key: str) -> Binary | CompileFailure:
         with tempfile.TemporaryDirectory(prefix="kernel-assistant-build-") as folder:
-            for name, text in files.items():
-                Path(folder, name).parent.mkdir(exist_ok=True)
-                Path(folder, name).write_text(text, encoding="utf-8")
-            suffix = "cu" if self.device.target == "cuda" else "cpp"
-            units = sorted(name for name in files if name.endswith(f".{suffix}"))
-            if not units:
-                return CompileFailure((Diagnostic(message=f"no .{suffix} file to compile"),))
-            unit = units[0]
-            if len(units) > 1:
-                unit = f"all_units.{suffix}"
-                Path(folder, unit).write_text("".join(f'#include "{name}"\n' for name in units), encoding="utf-8")
-            os.chmod(folder, 0o755)
+            unit = lay_out(files, folder, "cu" if self.device.target == "cuda" else "cpp")
+            if isinstance(unit, Diagnostic):
+                return CompileFailure((unit,))
             done = run(self.sandbox, self._spec(folder, unit), timeout=COMPILE_SECONDS, cancel=self.cancel)
             output = (done.stdout + b"\n" + done.stderr).decode(errors="replace")
             built = Path(folder, "binary")
@@ -128,6 +118,28 @@ class Compiler:
             partial.rename(folder)
         except OSError:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def files_of(candidate: Candidate) -> dict[str, str]:
+    """Name → text of what is compiled: sources, the header of the plan, and the vetted headers that they include."""
+    own = {**candidate.sources, "plan.h": plan_header(candidate.plan)}
+    return {**included(own.values(), own), **own}
+
+
+def lay_out(files: dict[str, str], folder: str, suffix: str) -> str | Diagnostic:
+    """Write `files` where the sandbox reads them; the name of the one file to compile, with all units in it."""
+    for name, text in files.items():
+        Path(folder, name).parent.mkdir(exist_ok=True)
+        Path(folder, name).write_text(text, encoding="utf-8")
+    units = sorted(name for name in files if name.endswith(f".{suffix}"))
+    if not units:
+        return Diagnostic(message=f"no .{suffix} file to compile")
+    unit = units[0]
+    if len(units) > 1:
+        unit = f"all_units.{suffix}"
+        Path(folder, unit).write_text("".join(f'#include "{name}"\n' for name in units), encoding="utf-8")
+    os.chmod(folder, 0o755)
+    return unit
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,10 @@ from typing import Any
 from kernel_assistant.errors import MissingError
 from kernel_assistant.targets.base import DeviceFacts
 
-FLAGS = ("-O3", "-std=c++17", "-cubin", "--resource-usage")
+_CODE = ("-O3", "-std=c++17")
+FLAGS = (*_CODE, "-cubin", "--resource-usage")
+#: The same code on its way to a cubin, to be read.
+PTX_FLAGS = (*_CODE, "-ptx")
 
 #: Architectures that applied packages carry binaries for, besides the one that was measured.
 SHIPPED = ("sm_80", "sm_89", "sm_90")

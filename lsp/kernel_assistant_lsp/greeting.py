@@ -24,7 +24,7 @@ CAPABILITIES: dict[str, Any] = {
             f"kernelAssistant.{name}"
             for name in (
                 *("optimize", "cancel", "apply", "undo", "discard", "verify", "profile", "show", "scan", "ignore"),
-                *("inputs", "jobs", "diff"),
+                *("inputs", "jobs", "diff", "assembly"),
             )
         ]
     },

@@ -15,6 +15,7 @@ IGNORE = "kernelAssistant.ignore"
 INPUTS = "kernelAssistant.inputs"
 JOBS = "kernelAssistant.jobs"
 DIFF = "kernelAssistant.diff"
+ASSEMBLY = "kernelAssistant.assembly"
 
 JOB_NOTIFICATION = "kernelAssistant/job"
 STATUS_NOTIFICATION = "kernelAssistant/status"

@@ -62,6 +62,9 @@ async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, mod
     report = await editor.command("show", model, "Gate")
     assert report["id"] == second and report["steps"] and report["evaluation"]["outcome"] == "correct"
     assert report["task"]["content"] == text
+    assembly = await editor.command("assembly", model, "Gate")
+    (written,) = assembly["files"].items()
+    assert assembly["job"] == second and written[0].endswith(".s") and "ret" in written[1] and not assembly["missing"]
 
     applied = await editor.command("apply", model, "Gate", job=second, force=True)
     assert applied["edited"] and editor.text(model) == diff["after"]

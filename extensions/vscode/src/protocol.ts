@@ -43,6 +43,12 @@ export interface Proposal {
     readonly kernels?: Readonly<Record<string, string>>;
 }
 
+/** PTX and SASS, or assembly, of a job's kernels by name; one line for each text that could not be made. */
+export interface Assembly {
+    readonly files: Readonly<Record<string, string>>;
+    readonly missing: readonly string[];
+}
+
 /** The answer of commands that begin a job, or say what they need, or what they found without one. */
 export interface Begun {
     readonly job?: string | null;

@@ -30,6 +30,7 @@ COMMANDS = {
     names.INPUTS: "inputs",
     names.JOBS: "jobs",
     names.DIFF: "diff",
+    names.ASSEMBLY: "assembly",
 }
 
 

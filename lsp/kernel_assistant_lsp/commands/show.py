@@ -20,7 +20,7 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
     def look() -> dict[str, Any]:
         store = context.history.store
-        row = _row(context, argument)
+        row = row_of(context, argument)
         files = row.result.artifacts if row.result is not None else {}
         return {
             **to_builtins(row),
@@ -34,8 +34,8 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     return await in_thread(look)
 
 
-def _row(context: Context, argument: dict[str, Any]) -> JobRow:
-    """The job named, else the newest of the class."""
+def row_of(context: Context, argument: dict[str, Any]) -> JobRow:
+    """The job named, else the newest of the class. For a thread."""
     store = context.history.store
     if "job" in argument:
         return store.job(text_of(argument, "job"))

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { reportOf, wanted } from "../../../extensions/vscode/src/report/data.ts";
+import { reportOf } from "../../../extensions/vscode/src/report/data.ts";
 import { highlighted, pageOf } from "../../../extensions/vscode/src/report/html.ts";
 import { occupancy } from "../../../extensions/vscode/src/report/occupancy.ts";
 import { roofline, speedByTurn } from "../../../extensions/vscode/src/report/plots.ts";
@@ -81,7 +81,7 @@ const answer = {
 };
 
 test("a report takes figures, candidates and the user's own sources from the records", () => {
-    const report = reportOf(answer, {});
+    const report = reportOf(answer, null);
     assert.equal(report.title, "gated.py:Gated");
     assert.equal(report.timing?.vsCompile, 1.52);
     assert.deepEqual(report.timing?.vsCompileInterval, [1.5, 1.55]);
@@ -106,7 +106,7 @@ test("nothing of a job but its number is enough for a page", () => {
     const page = pageOf(
         reportOf(
             { id: "9", state: "failed", error: "no GPU", task: { path: "/a.py", class_name: "A" }, evaluation: null },
-            {},
+            null,
         ),
     );
     assert.match(page, /no GPU/);
@@ -114,7 +114,7 @@ test("nothing of a job but its number is enough for a page", () => {
 });
 
 test("the page has every part, and nothing that its content policy forbids", () => {
-    const page = pageOf(reportOf(answer, {}));
+    const page = pageOf(reportOf(answer, null));
     for (const part of [
         "measurably faster",
         "1.52×",
@@ -131,24 +131,21 @@ test("the page has every part, and nothing that its content policy forbids", () 
 });
 
 test("messages and sources are text, never markup", () => {
-    const page = pageOf(reportOf(answer, {}));
+    const page = pageOf(reportOf(answer, null));
     assert.ok(page.includes("expected &#39;;&#39; &#60;here&#62;"));
     assert.ok(!page.includes("<here>"));
     assert.equal(highlighted("a<b // <i>"), 'a&#60;b <span class="comment">// &#60;i&#62;</span>');
 });
 
-test("PTX and SASS stand beside the source where the job kept them", () => {
-    const page = pageOf(
-        reportOf(
-            { ...answer, result: { ...row.result, target: "cuda" } },
-            { "binaries/kernels.sm_90.sass": "IMAD R1" },
-        ),
-    );
+test("PTX and SASS stand beside the source; what could not be made says why", () => {
+    const onGpu = { ...answer, result: { ...row.result, target: "cuda" } };
+    assert.match(pageOf(reportOf(onGpu, null)), /PTX and SASS are being made/);
+    const files = { "kernels.sm_90.ptx": ".entry <f>" };
+    const page = pageOf(reportOf(onGpu, { files, missing: ["no kernels.sm_90.sass: nvdisasm was not found"] }));
     assert.match(page, /class="code beside"/);
-    assert.match(page, /kernels\.sm_90\.sass/);
-    assert.ok(
-        wanted("binaries/kernels.sm_90.ptx") && !wanted("binaries/kernels.sm_90.cubin") && !wanted("trajectory.json"),
-    );
+    assert.match(page, /kernels\.sm_90\.ptx/);
+    assert.ok(page.includes(".entry &#60;f&#62;") && page.includes("nvdisasm was not found"));
+    assert.doesNotMatch(page, /being made/);
 });
 
 test("plots keep their points inside, lower times lower, and say nothing of nothing", () => {
@@ -183,7 +180,7 @@ test("plots keep their points inside, lower times lower, and say nothing of noth
 });
 
 test("a single candidate and a device without known bandwidth still make a page", () => {
-    const page = pageOf(reportOf({ ...answer, deviceFacts: {} }, {}));
+    const page = pageOf(reportOf({ ...answer, deviceFacts: {} }, null));
     assert.doesNotMatch(page, /aria-label="Roofline"/);
     assert.match(page, /aria-label="Speed by turn"/);
 });
@@ -207,6 +204,6 @@ test("a kernel's occupancy comes from its own launch", () => {
         },
     ];
     const evaluation = { ...answer.evaluation, candidate: "w" };
-    const [kernel] = reportOf({ ...answer, steps, evaluation, deviceFacts: { arch: "sm_90" } }, {}).kernels;
+    const [kernel] = reportOf({ ...answer, steps, evaluation, deviceFacts: { arch: "sm_90" } }, null).kernels;
     assert.deepEqual([kernel?.threads, kernel?.occupancy], [256, 0.75]);
 });

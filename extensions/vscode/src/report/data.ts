@@ -1,5 +1,6 @@
 // What the result page shows, taken from the records of the store. No VS Code in here.
 
+import type { Assembly } from "../protocol.ts";
 import { occupancy } from "./occupancy.ts";
 
 export interface Candidate {
@@ -84,6 +85,8 @@ export interface Report {
     readonly freeWins: readonly FreeWin[];
     readonly sources: readonly Source[];
     readonly assembly: readonly Source[];
+    /** Why texts are not there; null while they are being made. */
+    readonly assemblyMissing: readonly string[] | null;
 }
 
 type Json = Record<string, unknown>;
@@ -98,11 +101,11 @@ const interval = (value: unknown): [number, number] | null => {
     return low !== null && low !== undefined && high !== null && high !== undefined ? [low, high] : null;
 };
 
-/** From the answer to `kernelAssistant.show` and the texts of further artifacts, by name. */
-export function reportOf(answer: unknown, more: Readonly<Record<string, string>>): Report {
+/** From the answer to `kernelAssistant.show`, and to `kernelAssistant.assembly` once there is one. */
+export function reportOf(answer: unknown, assembly: Assembly | null): Report {
     const row = json(answer);
     const told = Object.entries(json(row["sources"])).map(([name, content]): [string, string] => [name, text(content)]);
-    const files = { ...Object.fromEntries(told), ...more };
+    const files: Record<string, string> = Object.fromEntries(told);
     const task = json(row["task"]);
     const result = json(row["result"]);
     const evaluation = json(row["evaluation"]);
@@ -134,15 +137,18 @@ export function reportOf(answer: unknown, more: Readonly<Record<string, string>>
         candidates: candidatesOf(list(row["steps"])),
         freeWins: list(result["free_wins"]).map(freeWinOf),
         sources: named(files, isOwnSource),
-        assembly: named(files, wanted),
+        assembly: named(shortened(assembly?.files ?? {}), () => true),
+        assemblyMissing: assembly === null ? null : assembly.missing,
     };
 }
 
 /** A source that was written for this job, not one of the headers that every candidate gets. */
 export const isOwnSource = (name: string): boolean => /\.(cu|cuh|cpp|h)$/.test(name) && !/(^|\/)ka[_/]/.test(name);
 
-/** Names of the artifacts that the page shows and the answer leaves out. */
-export const wanted = (name: string): boolean => /\.(ptx|sass|s)$/.test(name);
+/** Longer texts are cut: nobody reads them in a page, and it would be slow. */
+const MOST_CHARACTERS = 400_000;
+const shortened = (files: Readonly<Record<string, string>>): Record<string, string> =>
+    Object.fromEntries(Object.entries(files).map(([name, content]) => [name, content.slice(0, MOST_CHARACTERS)]));
 
 function accuracyOf(from: Json): Accuracy | null {
     const error = number(from["error"]);

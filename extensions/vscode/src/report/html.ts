@@ -190,14 +190,14 @@ function code(report: Report): string {
     if (report.sources.length === 0) return "";
     const left = panes("source", report.sources);
     const right = report.assembly.length ? panes("assembly", report.assembly) : "";
-    const hint = right ? "" : `<p class="meta">${assemblyHint(report)}</p>`;
-    return section("Source", `<div class="code${right ? " beside" : ""}">${left}${right}</div>${hint}`);
+    return section("Source", `<div class="code${right ? " beside" : ""}">${left}${right}</div>${assemblyHint(report)}`);
 }
 
-const assemblyHint = (report: Report): string =>
-    report.target === "cuda"
-        ? "PTX and SASS are shown here where the job kept them."
-        : "PTX and SASS exist for CUDA kernels only.";
+function assemblyHint(report: Report): string {
+    const what = report.target === "cuda" ? "PTX and SASS are" : "Assembly is";
+    const lines = report.assemblyMissing ?? [`${what} being made.`];
+    return lines.map((line) => `<p class="meta">${escaped(line)}</p>`).join("");
+}
 
 function panes(group: string, sources: readonly Source[]): string {
     const tabs = sources.map(

@@ -2,15 +2,13 @@
 
 import { randomBytes } from "node:crypto";
 import * as vscode from "vscode";
-import type { ClassRef } from "../protocol.ts";
+import type { Assembly, ClassRef } from "../protocol.ts";
 import type { Server } from "../server.ts";
 import { telling } from "../tell.ts";
-import { type Report, reportOf, wanted } from "./data.ts";
+import { type Report, reportOf } from "./data.ts";
 import { escaped } from "./escape.ts";
 import { pageOf } from "./html.ts";
 
-/** Longer texts are cut: nobody reads them in a page, and it would be slow. */
-const MOST_BYTES = 400_000;
 const COMMANDS = new Set(["diff", "apply", "verify"]);
 
 interface Message {
@@ -35,30 +33,48 @@ export class ReportPages implements vscode.Disposable {
     }
 
     async show(ref: ClassRef & { readonly job?: string }): Promise<void> {
-        const report = await this.ask(ref);
-        if (!report) return;
+        const answer = await this.ask(ref);
+        if (!answer) return;
+        const report = reportOf(answer, null);
         const page = this.pages.get(keyOf(ref)) ?? this.open(ref, report);
-        page.report = report;
         page.panel.reveal(undefined, false);
-        this.send(page);
+        await this.draw(page, ref, answer);
     }
 
     /** A page that is open and about this class is drawn again, where it is. */
     async refresh(ref: ClassRef): Promise<void> {
         const page = this.pages.get(keyOf(ref));
-        const report = page && (await this.ask(ref));
-        if (!page || !report) return;
-        page.report = report;
-        this.send(page);
+        const answer = page && (await this.ask(ref));
+        if (page && answer) await this.draw(page, ref, answer);
     }
 
     dispose(): void {
         for (const page of this.pages.values()) page.panel.dispose();
     }
 
-    private async ask(ref: ClassRef): Promise<Report | undefined> {
-        const answer = await telling(() => this.server.execute<unknown>("kernelAssistant.show", ref));
-        return answer ? reportOf(answer, await texts(answer)) : undefined;
+    private ask(ref: ClassRef): Promise<unknown> {
+        return telling(() => this.server.execute<unknown>("kernelAssistant.show", ref));
+    }
+
+    /** At once, and again with the texts of compilers and disassemblers, which take a moment the first time. */
+    private async draw(page: Page, ref: ClassRef, answer: unknown): Promise<void> {
+        page.report = reportOf(answer, null);
+        this.send(page);
+        const { job } = page.report;
+        if (page.report.sources.length === 0) return;
+        const assembly = await this.assembly({ ...ref, job });
+        // Another job of the class may have ended meanwhile.
+        if (page.report.job !== job) return;
+        page.report = reportOf(answer, assembly);
+        this.send(page);
+    }
+
+    private async assembly(ref: ClassRef & { readonly job: string }): Promise<Assembly> {
+        try {
+            return await this.server.execute<Assembly>("kernelAssistant.assembly", ref);
+        } catch (error) {
+            return { files: {}, missing: [`No assembly: ${error instanceof Error ? error.message : String(error)}`] };
+        }
     }
 
     private open(ref: ClassRef, report: Report): Page {
@@ -108,22 +124,6 @@ async function openCandidate(report: Report, place: number): Promise<void> {
     if (!first) return;
     const document = await vscode.workspace.openTextDocument({ content: first[1], language: "cpp" });
     await vscode.window.showTextDocument(document, { preview: true });
-}
-
-/** Texts of the artifacts that the page shows, by name. What has gone since is left out. */
-async function texts(answer: unknown): Promise<Record<string, string>> {
-    const artifacts = (answer as { result?: { artifacts?: Record<string, string> } | null }).result?.artifacts ?? {};
-    const read = Object.entries(artifacts)
-        .filter(([name]) => wanted(name))
-        .map(async ([name, path]): Promise<[string, string] | null> => {
-            try {
-                const content = await vscode.workspace.fs.readFile(vscode.Uri.file(path));
-                return [name, new TextDecoder().decode(content.subarray(0, MOST_BYTES))];
-            } catch {
-                return null;
-            }
-        });
-    return Object.fromEntries((await Promise.all(read)).filter((entry) => entry !== null));
 }
 
 function shell(webview: vscode.Webview, title: string, style: vscode.Uri, script: vscode.Uri): string {

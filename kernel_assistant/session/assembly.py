@@ -1,0 +1,32 @@
+"""PTX and SASS, or assembly, of a job's best candidate, made when a report asks."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from kernel_assistant.config import Settings
+from kernel_assistant.environment.assembly import Assembler, Assembly
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import decode
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.session.artifacts import read_workspace
+from kernel_assistant.store import JobRow
+from kernel_assistant.targets.base import DeviceFacts
+
+
+def assembly_of(row: JobRow, settings: Settings, cancel: threading.Event | None = None) -> Assembly:
+    """From the job's artifacts, by the compilers of this machine in the sandbox that `settings` say.
+
+    Seconds the first time, then read from the cache. Raises UsageError for a job without kernels, MissingError where
+    no sandbox works.
+    """
+    if row.result is None or "plan.json" not in row.result.artifacts:
+        raise UsageError(f"job {row.id} has no kernels", f"kernel-assistant show {row.id}")
+    folder = Path(row.result.artifacts["plan.json"]).parent
+    device = decode((folder / "device.json").read_bytes(), DeviceFacts)
+    cubin = folder / "binaries" / f"kernels.{device.arch}.cubin"
+    maker = Assembler(
+        device, choose(settings.sandbox), settings.cache_dir, row.options.python, cancel or threading.Event()
+    )
+    return maker.assembly(read_workspace(folder), cubin.read_bytes() if cubin.is_file() else None)
