@@ -15,6 +15,7 @@ from .inputs import declared_inputs
 from .line_trace import Line, LineTrace, Watcher, codes_of
 from .line_watchers import MOST_KERNELS, Clock, Marks, Traffic, kernels_of
 from .loading import build, load_module
+from .originals import originals
 from .roofline import Ceilings, floor_seconds
 from .statistics import median
 from .worker_errors import TaskError
@@ -28,6 +29,7 @@ WARM_UP = 3
 def profile_lines(task: dict[str, Any], device: str, seconds: float, ceilings: Ceilings) -> dict[str, Any]:
     """Rows by line, and the time of a whole forward. `seconds` are for repeating; opening comes on top.
 
+    Where kernels are applied the lines below them are timed: they are what would be optimized, and would not run.
     Raises TaskError for whatever is wrong with the file, the class or its inputs. The module need not be one that can
     be exported or judged.
     """
@@ -38,12 +40,13 @@ def profile_lines(task: dict[str, Any], device: str, seconds: float, ceilings: C
     checks.check_signature(model, args, kwargs)
     codes = codes_of(type(model), task["path"], task["content"])
     run = _Runs(lambda: steps.run_module(model, args, kwargs, task["path"]), codes, device)
-    for _ in range(WARM_UP):
-        run.plain()
-    whole = run.repeat(run.plain, seconds / 3)
-    clocks = [Clock(run.cuda) for _ in range(MOST_RUNS)]
-    counted = len(run.repeat(lambda: run.watched(clocks.pop()), seconds / 2))
-    rows = _rows(run, counted, ceilings)
+    with originals():
+        for _ in range(WARM_UP):
+            run.plain()
+        whole = run.repeat(run.plain, seconds / 3)
+        clocks = [Clock(run.cuda) for _ in range(MOST_RUNS)]
+        counted = len(run.repeat(lambda: run.watched(clocks.pop()), seconds / 2))
+        rows = _rows(run, counted, ceilings)
     if not rows:
         raise TaskError(
             "forward_failed",

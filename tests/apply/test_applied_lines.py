@@ -1,0 +1,44 @@
+"""The lines of a class whose kernels are applied: its own are timed, and the kernels are on again afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from kernel_assistant.apply import apply_result
+from kernel_assistant.records import to_builtins
+from kernel_assistant.source import build_task
+from tests.apply.conftest import ROOT, USER_FILE, MakeResult
+
+PROFILE = """
+import json, sys
+from kernel_assistant.worker.line_profile import profile_lines
+from kernel_assistant.worker.roofline import Ceilings
+found = profile_lines(json.loads(sys.argv[1]), "cpu", 0.1, Ceilings())
+import model_kernels, torch
+before = model_kernels.counters()
+from model import Gate
+with torch.no_grad():
+    Gate().eval()(torch.ones(8, 64))
+after = model_kernels.counters()
+print(json.dumps([found["lines"], before["Gate"], after["Gate"]]))
+"""
+
+
+def test_lines_below_applied_kernels_are_timed(
+    tmp_path: Path, make_result: MakeResult, python: Callable[..., str]
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    text = USER_FILE.replace("class Gate", "# kernel-assistant: inputs=(torch.ones(8, 64),)\nclass Gate")
+    (folder / "model.py").write_text(text)
+    apply_result(make_result(text), folder / "model.py")
+    applied = (folder / "model.py").read_text()
+    task = to_builtins(build_task(f"{folder / 'model.py'}:Gate", target="cpu", numerics="kernelbench"))
+    out = python(PROFILE, folder, json.dumps(task), env={"PYTHONPATH": f"{ROOT}:{folder}"})
+    lines, before, after = json.loads(out)
+    (row,) = lines
+    assert applied.splitlines()[row["line"] - 1].strip().startswith("return self.out(") and row["ms"] > 0
+    assert before == {"kernel": 0, "fallbacks": {}}
+    assert after == {"kernel": 1, "fallbacks": {}}
