@@ -138,10 +138,11 @@ def test_a_server_that_is_killed_in_the_middle_is_waited_for(run, heart):
 
 @pytest.mark.skipif(not SHIPPED.is_file(), reason="this version's package holds no model")
 def test_the_shipped_model_plays(run):
-    """Last: it is served in the other's place. Its first answer to so small a module is right."""
+    """Last: it is served in the other's place. So small a module it gets right, and says when it is done."""
     run("serve", "--stop")
     run("serve", "shipped", "--engine", "vllm", "--gpu-memory-share", "0.05", "--detach")
     result, transcripts = play(run, "shipped")
     assert result["best"]["policy"] == "model"
+    assert "finished" in {transcript.ending for transcript in transcripts}
     for transcript in transcripts:
         check_tokens(transcript, "shipped")
