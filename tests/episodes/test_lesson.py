@@ -84,6 +84,8 @@ def test_slower_versions_stay_whole():
     rows = CUDA.replace("V=4 I=1", "V=4 I=2")
     heads = {slowed(rows, "cuda", Random(seed)).split("\n")[0] for seed in range(20)}
     assert heads == {"// set: T=128 V=1 I=8", "// set: T=128 V=4 I=8"}
+    whole = rows.replace(" I=2", "").replace("ka::row<T, V, I>", "ka::row_of<T, V, D0>")
+    assert {slowed(whole, "cuda", Random(seed)).split("\n")[0] for seed in range(20)} == {"// set: T=128 V=1"}
     flat = "// set: T=256 V=1\n// launch: k0(x0, out0, n=B*D0) grid=cdiv(B*D0,T*V) block=T\n"
     assert slowed(flat, "cuda", Random(0)) == flat.replace("T=256", "T=32")
     assert "ka::rows(a->rows, 1, [=]" in slowed(CPU, "cpu", Random(0))

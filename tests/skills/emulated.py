@@ -22,6 +22,7 @@ _INSTEAD = {
     "KA_FN float ka_max(float a, float b) {": "return a != a ? a : b != b ? b : a > b ? a : b;",
     "KA_FN float ka_min(float a, float b) {": "return a != a ? a : b != b ? b : a < b ? a : b;",
     "KA_FN float ka_reciprocal(float x) {": "return 1.0f / x;",
+    "KA_FN float ka_round_f16(float x) {": "return (float)(_Float16)x;",
 }
 
 

@@ -37,6 +37,17 @@ def test_headers_compile_without_a_warning(arch: str, tmp_path: Path) -> None:
     assert compile_cuda(text, tmp_path, [arch])[arch].stat().st_size > 0
 
 
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_a_row_has_the_vectors_that_its_columns_take(tmp_path: Path) -> None:
+    """At the compiler: a row that no registers hold is refused with what to do instead."""
+    same = 'static_assert(sizeof(ka::row_of<{}>) == sizeof(ka::row<{}>), "vectors");'
+    pairs = {"128, 4, 2629": "128, 4, 6", "128, 4, 2560": "128, 4, 5", "32, 8, 1": "32, 8, 1", "1, 4, 128": "1, 4, 32"}
+    text = "\n".join(['#include "ka/rows.cuh"', *(same.format(*pair) for pair in pairs.items())])
+    compile_cuda(text, tmp_path, ["sm_90"])
+    with pytest.raises(AssertionError, match="too long for its threads: more of them, or ka::fold_row"):
+        compile_cuda(text + "\nusing far = ka::row_of<32, 4, 5000>;", tmp_path, ["sm_90"])
+
+
 @pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("ka/")])
 def test_no_header_has_what_the_screen_refuses(name: str) -> None:
     """An export puts the headers' text into the candidate's own."""

@@ -92,16 +92,38 @@ def get_inputs():
     return [torch.randn(5, 60, 70)]
 """
 )
+ORDER = (
+    HEAD
+    + """    def forward(self, x, y):
+        h = x * 0.3 + y
+        value, place = h.max(-1)
+        return value, place, h.argmin(-1), torch.where(h > h.mean(-1, keepdim=True), x, y)
+
+def get_inputs():
+    return [torch.randn(61, 1031), torch.randn(61, 1031)]
+"""
+)
+TRIANGLES = (
+    HEAD
+    + """    def forward(self, x):
+        return F.max_pool2d(torch.triu(x), 3, 1, 1), torch.tril(x, 1).sum(1)
+
+def get_inputs():
+    return [torch.randn(5, 4, 17, 19)]
+"""
+)
 MODULES = {"residual": RESIDUAL, "channels": CHANNELS, "loss": LOSS}
 MODULES |= {"pooled": POOLED, "backwards": BACKWARDS, "rotary": ROTARY, "columns": COLUMNS}
+MODULES |= {"order": ORDER, "triangles": TRIANGLES}
 #: (module, dtype).
 CASES = [("residual", "float32"), ("residual", "bfloat16"), ("channels", "float16"), ("loss", "float32")]
 CASES += [("pooled", "float32"), ("backwards", "bfloat16"), ("rotary", "float32"), ("columns", "float32")]
+CASES += [("order", "bfloat16"), ("order", "float16"), ("triangles", "float32")]
 
 
 def _task(name: str, dtype: str, target: str) -> KernelTask:
     text = MODULES[name]
-    for made in ("randn(9, 131", "randn(5, 6, 7, 9", "rand(131", "rand(6, 1, 1"):
+    for made in ("randn(9, 131", "randn(61, 1031", "randn(5, 6, 7, 9", "rand(131", "rand(6, 1, 1"):
         text = text.replace(made, f"{made}, dtype=torch.{dtype}")
     return build_task(f"/nowhere/{name}.py", target=target, numerics=Numerics.kernelbench, text=text)
 

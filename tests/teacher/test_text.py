@@ -12,12 +12,12 @@ from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.graph import Operand, Value
 from kernel_assistant_training.teacher import answers
 
-RMS = """// set: T=64 V=4 I=3
+RMS = """// set: T=64 V=4
 // launch: k0(x0, p0, out0) grid=B block=T
 #include "ka/rows.cuh"
 extern "C" __global__ void __launch_bounds__(T) k0(const __grid_constant__ k0_args a) {
   const int64_t r = blockIdx.x;
-  ka::row<T, V, I> x;
+  ka::row_of<T, V, D0> x;
   x.load(a.x0 + r * D0, D0);
   const float s0 = x.fold<ka::add>([](float v) { return v * v; });
   const float s1 = ka_rsqrt(s0 / D0 + C0);

@@ -67,9 +67,11 @@ class Written:
                 found.update({text: size for text, size in sizes if text in self.task.graph.dims})
         return found
 
-    def errors(self, module: Any, bind: Callable[..., Any], size: int, device: str = "cpu") -> list[float]:
-        """Of each result, against the module in float64: largest error as a part of the largest value, over what the
-        dtype allows; NaN where an element was not written."""
+    def errors(
+        self, module: Any, bind: Callable[..., Any], size: int, device: str = "cpu", *, exact: bool = True
+    ) -> list[float]:
+        """Of each result, against the module in float64, or not `exact` in its own type: largest error as a part of the
+        largest value, over what the dtype allows; NaN where an element was not written."""
         torch.manual_seed(size)
         inputs = self.task.inputs(size)
         plan, dims = to_builtins(self.program.plan), self.dims(inputs)
@@ -83,9 +85,9 @@ class Written:
             tensors[spec["name"]] = made.fill_(float("nan") if made.is_floating_point() else 1)
         bound = bind(plan, dims, module)
         bound.freeze([tensors[name].data_ptr() for name in bound.names])(0)
-        exact = copy.deepcopy(self.task.model).double()
+        model = copy.deepcopy(self.task.model).double() if exact else self.task.model
         with torch.no_grad():
-            wanted = exact(*(one.double() if one.is_floating_point() else one for one in inputs))
+            wanted = model(*(one.double() if exact and one.is_floating_point() else one for one in inputs))
         wanted = wanted if isinstance(wanted, tuple) else (wanted,)
         return [_error(tensors[spec["name"]].cpu(), want) for spec, want in zip(plan["outputs"], wanted, strict=True)]
 
@@ -96,7 +98,7 @@ def _error(got: torch.Tensor, want: torch.Tensor) -> float:
     if not got.is_floating_point():
         return 0.0 if torch.equal(got, want.to(got.dtype)) else float("inf")
     largest = max(float(want.abs().max()), 1e-6)
-    return float((got.double() - want).abs().max()) / largest / BOUND[got.dtype]
+    return float((got.double() - want.double()).abs().max()) / largest / BOUND[got.dtype]
 
 
 def written(

@@ -36,7 +36,7 @@ def _idle(source: str, random: Random) -> str | None:
 def _small(source: str, random: Random) -> str | None:
     """Blocks of one warp. Where a block holds a row, its threads have to hold all of it."""
     held = _constants(source)
-    if held.get("T", 32) == 32 or ("I" in held and "row<T" in source):
+    if held.get("T", 32) == 32 or ("I" in held and "row<T" in source) or "row_of<T" in source:
         return None
     return _with(source, {"T": 32})
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.sizes import Size
 from kernel_assistant_training.teacher.answer import Pieces, kernel
+from kernel_assistant_training.teacher.forms import has_choice
 from kernel_assistant_training.teacher.frame import Loops, launched, loops_of, loops_of_value, without_views
 from kernel_assistant_training.teacher.moves import name_of
 from kernel_assistant_training.teacher.named import Named
 from kernel_assistant_training.teacher.pull import Puller
-from kernel_assistant_training.teacher.terms import Load, Name, Term, loads
+from kernel_assistant_training.teacher.terms import Apply, Load, Name, Term, loads
 
 FLOATS = ("f32", "bf16", "f16")
 
@@ -59,7 +60,15 @@ def around(named: Named, value: str, node: str, result: Callable[[Name], Term] =
     after = result(hole)
     if output != value:
         after = Puller(named, {value: after}, loops.at).value(output, home)
+    after = _stored(after, puller.spec(output).dtype)
+    if has_choice(before) or has_choice(after):
+        raise Unsupported("what depends on its position, where functions get values only")
     return Around(named, source_shape, source, before, shape, loops, hole, after, loads(before), loads(after))
+
+
+def _stored(term: Term, dtype: str) -> Term:
+    """What is written where the store rounds to `dtype` itself."""
+    return term.args[0] if isinstance(term, Apply) and term.text == f"ka_round_{dtype}({{0}})" else term
 
 
 def in_two(first: Pieces, second: Pieces, sets: str, scratch: str) -> Pieces:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from kernel_assistant_training.teacher.answer import Pieces, kernel
-from kernel_assistant_training.teacher.frame import Loops, launched
+from kernel_assistant_training.teacher.frame import LETTERS, Loops, launched
 from kernel_assistant_training.teacher.named import Named
-from kernel_assistant_training.teacher.terms import Apply, Term, below
+from kernel_assistant_training.teacher.terms import Apply, Name, Term, below
+
+_POSITION = re.compile(rf"\b[{LETTERS}]\b")
 
 
 @dataclass(frozen=True)
@@ -41,5 +44,8 @@ def written(job: Job, sets: str, geometry: str, include: str, body: list[str], r
 
 
 def has_choice(term: Term) -> bool:
-    """Whether a part of it may only be computed behind a condition."""
-    return any(isinstance(one, Apply) and one.guarded for one in below(term))
+    """Whether it asks where in the result it stands: a part may only be computed behind a condition, or differs."""
+    return any(
+        one.guarded if isinstance(one, Apply) else isinstance(one, Name) and _POSITION.search(one.text) is not None
+        for one in below(term)
+    )

@@ -8,6 +8,7 @@ from kernel_assistant.records.canonical import Canonical
 from kernel_assistant_training.teacher import layout, nests, scans, strided, windows
 from kernel_assistant_training.teacher.answer import Answer, Family
 from kernel_assistant_training.teacher.parts import in_parts
+from kernel_assistant_training.teacher.rounding import rounded
 
 FAMILIES: tuple[Family, ...] = (
     *(nests.answers, windows.answers, scans.answers, strided.answers, layout.answers),
@@ -17,6 +18,7 @@ FAMILIES: tuple[Family, ...] = (
 
 def answers(task: Canonical, target: str, random: Random, count: int) -> list[Answer]:
     """At most `count` different answers, best guess first; [] where no form fits. Takes a few milliseconds."""
+    task = rounded(task)
     found = one_kernel(task, target, random) or in_parts(task, target, random, one_kernel, count)
     return list({answer.source: answer for answer in found}.values())[:count]
 

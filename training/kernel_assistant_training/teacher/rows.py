@@ -43,10 +43,7 @@ def rows(lowered: Lowered, random: Random) -> list[Answer]:
             held = form in ("warp", "block", "held thread")
             threads = "1" if form.endswith("thread") else "32" if "warp" in form else "T"
             written[form] = _pieces(lowered, RowText(lowered, held=held, threads=threads))
-        # Without registers of its own a sweep has no number of items.
-        used = tuple(
-            f"{name}={value}" for name, value in sets.items() if f"{name}>" in written[form].code or name != "I"
-        )
+        used = tuple(f"{name}={value}" for name, value in sets.items())
         found.append(Answer(replace(written[form], sets=used).source(), (name,)))
     return found
 
@@ -61,7 +58,7 @@ def _forms(lowered: Lowered, random: Random, count: int, columns: int, free: boo
     found: list[tuple[str, dict[str, int]]] = []
     if not free and columns <= WARP and count > 1:
         width = max(1, min(vec, 1 << max(0, (columns // 32).bit_length() - 1)))
-        found += [("warp", _sets(threads, width, -(-columns // (32 * width)))) for threads in (128, 256, 512)]
+        found += [("warp", {"T": threads, "V": width}) for threads in (128, 256, 512)]
     if not free and columns <= BLOCK and not once and (columns > 256 or count == 1):
         blocks = [("block", sets) for sets in _block_sets(count, columns, vec)]
         found = [*blocks, *found] if columns > HALF_WARP and vec < 8 else [*found, *blocks]
@@ -80,7 +77,7 @@ def _across(count: int, columns: int, free: bool, once: bool) -> list[tuple[str,
     threads = (best, 128, 512 if best == 256 else 32)
     found = [("thread", {"T": one, "V": 4}) for one in threads]
     if not free and not once and columns <= MOST_ACROSS:
-        found = [*(("held thread", _sets(one, 4, -(-columns // 4))) for one in threads[:2]), found[0]]
+        found = [*(("held thread", {"T": one, "V": 4}) for one in threads[:2]), found[0]]
     return found
 
 
@@ -92,12 +89,8 @@ def _block_sets(count: int, columns: int, vec: int) -> list[dict[str, int]]:
         items = -(-columns // (threads * vec))
         if items * vec <= MOST_HELD and (items > 1 or threads * vec < 2 * columns):
             idle = threads * vec * items / columns - 1
-            found.append((abs(items - wanted) + 4 * idle, _sets(threads, vec, items)))
+            found.append((abs(items - wanted) + 4 * idle, {"T": threads, "V": vec}))
     return [sets for _, sets in sorted(found, key=lambda one: one[0])]
-
-
-def _sets(threads: int, vec: int, items: int) -> dict[str, int]:
-    return {"T": threads, "V": vec, "I": items}
 
 
 def _pieces(lowered: Lowered, text: RowText) -> Pieces:

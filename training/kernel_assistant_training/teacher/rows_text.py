@@ -107,7 +107,7 @@ class RowText(RowReductions):
         order = self._lowered.buffers()
         first = min(loads, key=lambda load: order.index(load.buffer))
         access = self._nest.loads[id(first)]
-        self._lines.append(f"ka::row<{self.threads}, V, I> x;")
+        self._lines.append(f"ka::row_of<{self.threads}, V, {self._columns}> x;")
         self._lines.append(f"x.load({self._operand(access)}, {self._columns});")
         self._keep(first)
         if found is not None and found is not first:

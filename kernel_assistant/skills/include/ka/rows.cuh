@@ -9,6 +9,7 @@
 //             a.p0, a.p1);                                     // weights: one element a column
 //   }
 //
+// `ka::row_of<256, 4, D0>` is the row with as many ITEMS as D0 columns take, a constant: nothing to divide, always whole.
 // THREADS = 32 is a warp a row: the block may have several (row = blockIdx.x · warps + threadIdx.x / 32), and a warp
 // beyond the last row returns at once. Rows of odd length or place are read element by element: the same result, slower.
 // Longer rows: `ka::fold_row` and `ka::map_row` read them again, from the cache where they fit. `x.place(f)` and
@@ -199,6 +200,15 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
       x[k] = column(i, k) < n ? (C)ka_get(s.p[(uint32_t)column(i, k) / (uint32_t)s.inner]) : fill;
   }
 };
+
+// Vectors that each thread has of a row. More registers than this would go to memory, and compile for minutes.
+template <int THREADS, int V, int64_t COLUMNS> constexpr int items_of() {
+  constexpr int64_t items = (COLUMNS + THREADS * V - 1) / (THREADS * V);
+  static_assert(items * V <= 128, "the row is too long for its threads: more of them, or ka::fold_row and ka::map_row");
+  return items;
+}
+template <int THREADS, int V, int64_t COLUMNS, class C = float>
+using row_of = row<THREADS, V, items_of<THREADS, V, COLUMNS>(), C>;
 
 // f(e, count) for every vector of a row of n that this thread has; `count` is V, as a constant, but at the row's end.
 template <int THREADS, int V, class F> KA_FN void sweep(int n, F f) {
