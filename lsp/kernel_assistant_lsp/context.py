@@ -25,6 +25,7 @@ from kernel_assistant_lsp.history import History
 from kernel_assistant_lsp.jobs.progress import WorkDone
 from kernel_assistant_lsp.jobs.table import Jobs
 from kernel_assistant_lsp.jobs.view import JobView
+from kernel_assistant_lsp.model import ModelProcess
 from kernel_assistant_lsp.names import JOB_NOTIFICATION
 from kernel_assistant_lsp.parsing import SMALL, Parses
 from kernel_assistant_lsp.snapshot import Snapshot
@@ -50,6 +51,7 @@ class Context:
         self.jobs = Jobs()
         self.jobs.listeners.append(self._on_job)
         self.work_done = WorkDone(server.work_done_progress)
+        self.model = ModelProcess()
         self.undone_when_saved: dict[Path, set[str]] = {}
         self._history: History | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}

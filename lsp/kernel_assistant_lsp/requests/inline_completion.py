@@ -6,9 +6,7 @@ import logging
 
 from lsprotocol import types
 
-from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError
-from kernel_assistant.policy.client import ModelClient
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.features import ghost
 
@@ -29,13 +27,7 @@ def register(context: Context) -> None:
             if not (settings.endpoint or settings.model) or not ghost.in_workspace(snapshot.path):
                 return []
             passed = context.history.store.has_passed
-            return await ghost.continue_cuda(snapshot, params.position, lambda: _client(settings), passed)
+            return await ghost.continue_cuda(snapshot, params.position, lambda: context.model.client(settings), passed)
         except KernelAssistantError as error:
             _log.warning("no suggestion: %s", error.cause)
             return []
-
-
-def _client(settings: Settings) -> ModelClient:
-    from kernel_assistant.policy.connect import connect
-
-    return connect(settings, settings.endpoint, settings.model).client(0)

@@ -1,0 +1,119 @@
+"""The model that the settings name, asked in a process of its own (`model_process.py`), started when it is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import kernel_assistant
+import kernel_assistant_lsp
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import Cancelled
+from kernel_assistant.policy.client import ModelClient, PolicyError, Request
+from kernel_assistant.records.transcript import Message
+
+_LOOK_S = 0.05
+#: For a reply to end once it is not wanted; a process that takes longer is ended itself.
+_END_S = 2.0
+
+
+class ModelProcess:
+    """One for a server; takes one request at a time. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def client(self, settings: Settings) -> ModelClient:
+        return _Client(self, settings)
+
+    def complete(self, settings: Settings, request: Request, cancelled: Callable[[], bool]) -> str:
+        """The text of the reply. Raises Cancelled and PolicyError."""
+        while not self._turn.acquire(timeout=_LOOK_S):
+            if cancelled():
+                raise Cancelled("cancelled while another suggestion was being written")
+        try:
+            return self._complete(self._started(), settings, request, cancelled)
+        finally:
+            self._turn.release()
+
+    def _complete(
+        self, process: subprocess.Popen[bytes], settings: Settings, request: Request, cancelled: Callable[[], bool]
+    ) -> str:
+        _send(process, (settings, request))
+        line = _line(process, cancelled, None)
+        if line is None:
+            _send(process, None)
+            if _line(process, lambda: False, time.monotonic() + _END_S) is None:
+                self._end(process)
+            raise Cancelled("cancelled while the model was writing")
+        if not line:
+            self._end(process)
+            raise PolicyError("engine", "the process that asks the model has ended", "see the server's log")
+        answer = json.loads(line)
+        if "content" not in answer:
+            raise PolicyError(answer["kind"], answer["cause"], answer["next"])
+        return str(answer["content"])
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            # Nothing of the folder in which the server was started is imported (-P).
+            paths = [str(Path(package.__path__[0]).parent) for package in (kernel_assistant, kernel_assistant_lsp)]
+            known = os.environ.get("PYTHONPATH")
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "kernel_assistant_lsp.model_process"],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths + ([known] if known else []))},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        return self._process
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process = None
+
+
+class _Client:
+    """See `ModelClient`. The process stays when it is closed."""
+
+    def __init__(self, process: ModelProcess, settings: Settings) -> None:
+        self._process, self._settings = process, settings
+        self.name, self.context_tokens = settings.model or settings.endpoint, 0
+
+    def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
+        return Message(role="assistant", content=self._process.complete(self._settings, request, cancelled))
+
+    def close(self) -> None:
+        """Nothing of its own to close."""
+
+
+def _send(process: subprocess.Popen[bytes], message: object) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(pickle.dumps(message))
+        process.stdin.flush()
+    except OSError:
+        pass  # it has ended; reading says so
+
+
+def _line(process: subprocess.Popen[bytes], cancelled: Callable[[], bool], deadline: float | None) -> bytes | None:
+    """The next line; None once nobody wants it or the time is over, b"" where the process has ended."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while not selector.select(_LOOK_S):
+            if cancelled() or (deadline is not None and time.monotonic() >= deadline):
+                return None
+    return process.stdout.readline()

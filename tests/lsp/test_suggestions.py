@@ -1,0 +1,137 @@
+"""A model's words in CUDA files, through the server: labelled until they have passed, asked for in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import psutil
+import pytest
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from kernel_assistant.records import BufferSpec, Candidate, JobOutcome, Launch, OptimizeResult, Plan
+from kernel_assistant.source.build import build_task
+from kernel_assistant.store import JobOptions, JobState, Store
+from kernel_assistant_lsp.features.ghost import LABEL
+from tests.policy.endpoint import fails, says, served
+
+pytestmark = pytest.mark.asyncio
+
+CUDA = "__global__ void twice(float* x) {\n    int i = threadIdx.x;\n    \n}\n"
+CODE = "x[i] *= 2;"
+ROW = BufferSpec(name="x", dtype="f32", shape=("N",))
+OUT = BufferSpec(name="y", dtype="f32", shape=("N",))
+LAUNCH = Launch(symbol="twice", args=(("x", "x"), ("y", "y")), grid=("1", "1", "1"), block=("32", "1", "1"))
+PLAN = Plan(target="cuda", dims=("N",), inputs=(ROW,), outputs=(OUT,), launches=(LAUNCH,))
+
+
+@pytest.fixture
+def endpoint(monkeypatch, home):
+    with served() as server:
+        monkeypatch.setenv("KERNEL_ASSISTANT_ENDPOINT", server.url)
+        yield server
+
+
+@pytest.fixture
+def kernel(workspace):
+    (workspace / "plan.json").write_text("{}")
+    path = workspace / "kernel.cu"
+    path.write_text(CUDA)
+    return path
+
+
+def asked(editor, path):
+    params = types.InlineCompletionParams(
+        text_document=types.TextDocumentIdentifier(uri=path.as_uri()),
+        position=types.Position(2, 4),
+        context=types.InlineCompletionContext(trigger_kind=types.InlineCompletionTriggerKind.Automatic),
+    )
+    return editor.client.text_document_inline_completion_async(params)
+
+
+async def words(editor, path):
+    return [item.insert_text for item in await asked(editor, path)]
+
+
+async def test_two_windows_label_a_continuation_until_it_has_passed(
+    start_editor, endpoint, kernel, model, settings, workspace
+):
+    endpoint.answers += [says({"content": CODE})] * 3
+    one, two = await start_editor(), await start_editor()
+    for editor in (one, two):
+        editor.open(kernel)
+        assert await words(editor, kernel) == [f"{CODE}  {LABEL}"]
+    whole = CUDA.replace("    \n}", f"    {CODE}\n}}")
+    candidate = Candidate(plan=PLAN, sources={"a.cu": whole})
+    store = Store(settings.state_dir)
+    task = build_task(f"{model}:Gate", target="cpu", numerics="kernelbench")
+    row = store.add_job(task, JobOptions(candidate=candidate), "cpu:0")
+    store.mark_running(row.id)
+    store.mark_ended(row.id, JobState.done, result=passed(task))
+    store.close()
+    assert await words(two, kernel) == [CODE]
+
+
+async def test_clients_of_models_are_loaded_in_another_process(start_editor, endpoint, kernel):
+    editor = await start_editor()
+    editor.open(kernel)
+    server = psutil.Process(editor.client._server.pid)
+    assert server.children() == []
+    endpoint.answers += [says({"content": CODE}), fails(403), says({"content": CODE})]
+    assert await words(editor, kernel) == [f"{CODE}  {LABEL}"]
+    (child,) = server.children()
+    assert not any("pydantic_core" in mapped.path for mapped in server.memory_maps())
+    assert any("pydantic_core" in mapped.path for mapped in child.memory_maps())
+    assert await words(editor, kernel) == []
+    assert await words(editor, kernel) == [f"{CODE}  {LABEL}"] and server.children() == [child]
+    child.kill()
+    while child.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - another process
+        await asyncio.sleep(0.05)
+    endpoint.answers.append(says({"content": CODE}))
+    assert await words(editor, kernel) == [f"{CODE}  {LABEL}"]
+    (again,) = server.children()
+    await editor.close()
+    assert psutil.wait_procs([again], timeout=20)[1] == []
+
+
+async def test_typing_on_ends_the_reply_and_the_process_stays(start_editor, endpoint, kernel):
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow(request):
+        request.begin()
+        begun.set()
+        while not ended.wait(0.02):
+            try:
+                request.event({"choices": [{"index": 0, "delta": {"content": "x"}}]})
+            except OSError:
+                ended.set()
+
+    editor = await start_editor()
+    editor.open(kernel)
+    server = psutil.Process(editor.client._server.pid)
+    endpoint.answers += [slow, says({"content": CODE})]
+    first = asyncio.create_task(asked(editor, kernel))
+    assert await asyncio.to_thread(begun.wait, 20)
+    (child,) = server.children()
+    (number,) = editor.client.protocol._request_futures
+    editor.client.cancel_request(types.CancelParams(id=number))
+    assert await asyncio.to_thread(ended.wait, 20)
+    assert await words(editor, kernel) == [f"{CODE}  {LABEL}"]
+    assert server.children() == [child]
+    with pytest.raises(JsonRpcException):
+        await first
+
+
+def passed(task):
+    return OptimizeResult(
+        task=task.name,
+        target="cuda",
+        device="GPU",
+        outcome=JobOutcome.no_measurable_gain,
+        best=None,
+        evaluations=1,
+        seconds=1.0,
+        stop_reason="finished",
+        artifacts={},
+    )
