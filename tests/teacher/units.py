@@ -18,8 +18,9 @@ from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.worker.export import export_graph
 from kernel_assistant.worker.runner import plan as plans
+from kernel_assistant.worker.runner.pytorch.tensors import DTYPES as TORCH
 from kernel_assistant_training.teacher.answer import Answer
-from tests.generator.harness import TORCH, Function
+from tests.generator.harness import Function
 from tests.skills.program import Program
 
 Tensors = tuple[torch.Tensor, ...]
