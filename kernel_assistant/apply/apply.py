@@ -27,6 +27,7 @@ from kernel_assistant.apply.result import Result, read_result
 from kernel_assistant.apply.sizes import remaining, size_folder
 from kernel_assistant.apply.takeback import decorated_classes, take_back
 from kernel_assistant.apply.text import SourceText, decode_source, parse
+from kernel_assistant.apply.turn import turn_in
 from kernel_assistant.apply.undo import remove_files
 from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.worker.applied.fingerprint import fingerprint
@@ -76,9 +77,13 @@ def apply_result(
     whoever has the file open puts `Applied.text` into it. Raises UsageError, with everything as it was, where that
     cannot be done.
     """
-    change = _plan(read_result(Path(result_dir)), Path(source_path).absolute(), options or Options(), text)
+    path = Path(source_path).absolute()
+    with turn_in(path.parent):
+        change = _plan(read_result(Path(result_dir)), path, options or Options(), text)
+        if not dry_run:
+            _write(change, with_source=text is None)
     class_name = next(reversed(change.manifest.edits))
-    applied = Applied(
+    return Applied(
         source=change.path,
         package=change.folder,
         class_name=class_name,
@@ -87,9 +92,6 @@ def apply_result(
         files=tuple(sorted(change.files)),
         text=change.text,
     )
-    if not dry_run:
-        _write(change, with_source=text is None)
-    return applied
 
 
 def _plan(result: Result, path: Path, options: Options, buffer: str | None) -> _Change:

@@ -20,6 +20,7 @@ from kernel_assistant.apply.package import (
 )
 from kernel_assistant.apply.takeback import decorated_classes, take_back
 from kernel_assistant.apply.text import decode_source
+from kernel_assistant.apply.turn import turn_in
 from kernel_assistant.errors import UsageError
 
 
@@ -46,8 +47,12 @@ def undo(
     on disk changes, and whoever has it open puts `Undone.text` into it, saves, and undoes again to remove the package.
     Raises UsageError where there is nothing to undo.
     """
-    dry_run = dry_run or text is not None
     path = Path(source_path).absolute()
+    with turn_in(path.parent):
+        return _undo(path, class_name, dry_run or text is not None, text)
+
+
+def _undo(path: Path, class_name: str | None, dry_run: bool, text: str | None) -> Undone:
     folder = path.parent / package_name(path.stem)
     manifest = read_manifest(folder)
     data = read_bytes(path) if path.exists() else b""

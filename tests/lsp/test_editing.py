@@ -194,3 +194,28 @@ async def test_a_class_without_inputs_is_led_to_them(start_editor, workspace):
     drafted = await editor.command("inputs", path, "Gate", how="draft")
     assert drafted["inserted"] and "def get_inputs():" in editor.text(path)
     compile(editor.text(path), "bare.py", "exec")
+
+
+async def test_what_one_window_applies_and_undoes_the_other_sees(start_editor, model, improved):
+    improved(model, MODEL)
+    one, two = await start_editor(), await start_editor()
+    for editor in (one, two):
+        editor.open(model)
+        await editor.until_lens(model, "verified")
+    await one.command("apply", model, "Gate")
+    one.save(model)
+    # An editor reads a file anew that has changed on disk and not in its buffer.
+    two.shut(model)
+    two.open(model)
+    await two.until_lens(model, "Undo")
+    undone = await two.command("undo", model, "Gate")
+    assert undone["edited"] and two.text(model) == MODEL
+    two.save(model)
+    await until(lambda: not (model.parent / "model_kernels").exists())
+    one.shut(model)
+    one.open(model)
+    await one.until_lens(model, "Apply")
+    # Both at once: the same package, and each buffer with one pair of lines.
+    await asyncio.gather(*(editor.command("apply", model, "Gate") for editor in (one, two)))
+    assert one.text(model) == two.text(model) and one.text(model).count("_kernels/load.py") == 1
+    assert (model.parent / "model_kernels" / "load.py").is_file()
