@@ -134,6 +134,7 @@ def scans() -> list[Task]:
         ),
         task("reversed", _reversed, _given((3001,))),
         task("products", lambda x: torch.cumprod(1 + x * 0.01, -1), rows),
+        task("cut", lambda x, y: torch.cumsum(x[..., :-1] * y[..., :-1], -1), _given((48, 160), (48, 160))),
         task("largest", lambda x: torch.relu(torch.cummax(x, -1)[0]), rows),
         task("columns_smallest", lambda x: torch.cummin(x, 1)[0], rows),
         task("columns", lambda x: torch.relu(torch.cumsum(x, 1)), rows),

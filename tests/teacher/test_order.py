@@ -100,6 +100,8 @@ def test_what_is_loaded_or_of_float_is_not_rounded() -> None:
     for one in (
         task("loaded", lambda x, y: (F.relu(x).argmax(-1), torch.where(x > y, x, y)), _two, torch.bfloat16),
         task("float", lambda x, y: (x + y).argmax(-1), _two),
+        task("sliced", lambda x, y: (x[..., :300].argmax(-1), torch.where(x > 0.5, y, x)), _two, torch.bfloat16),
+        task("no place", lambda x, y: (x + y).max(-1)[0], _two, torch.bfloat16),
         task("elsewhere", lambda x, y: (x + y).softmax(-1), _two, torch.bfloat16),
     ):
         named = canonical(one.graph)

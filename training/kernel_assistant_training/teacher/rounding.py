@@ -36,9 +36,7 @@ def rounded(task: Canonical) -> Canonical:
     """The task with its half-typed values rounded on all ways to where order decides; the task itself where none is."""
     graph = task.graph
     ordered = [node for node in graph.nodes if _is_ordered(graph, node)]
-    if not ordered or not any(_is_half(node.spec) for node in graph.nodes) | any(
-        _is_half(value.spec) for value in graph.inputs
-    ):
+    if not ordered or not any(_is_half(one.spec) for one in (*graph.nodes, *graph.inputs)):
         return task
     above = _above(graph, ordered)
     nodes: list[Node] = []
@@ -72,7 +70,8 @@ def _is_half(spec: TensorSpec) -> bool:
 
 def _is_ordered(graph: OpGraph, node: Node) -> bool:
     if node.op in PLACED:
-        return True
+        picks = [one for one in graph.nodes if one.op == "getitem" and one.args[0] == f"%{node.name}"]
+        return any(one.args[1] == 1 for one in picks)
     to_integer = node.op.partition(".")[0] in ("_to_copy", "to") and node.spec.dtype[0] in "iu"
     return to_integer or node.op.partition(".")[0] in ORDERED or "rounding_mode" in node.kwargs
 
@@ -91,9 +90,9 @@ def _above(graph: OpGraph, ordered: list[Node]) -> set[str]:
 
 
 def _chooses(node: Node) -> bool:
-    """Whether its result is one of its operands, or a number that every type has."""
-    numbers = [item for item in (*node.args, *node.kwargs.values()) if isinstance(item, str) and item[:1] != "%"]
-    return node.op.partition(".")[0] in CHOOSING and not numbers
+    """Whether its result is one of its operands, or a number that every type has: not C0."""
+    constant = any(isinstance(item, str) and item[:1] == "C" for item in (*node.args, *node.kwargs.values()))
+    return node.op.partition(".")[0] in CHOOSING and not constant
 
 
 def _numbers_rounded(graph: OpGraph, node: Node) -> _Own:

@@ -170,7 +170,7 @@ def _rows(named: Named, place: Around, dim: int, operator: str) -> list[Answer]:
             if load in along:
                 above = Load(load.buffer, load.dtype, load.ctype, load.at[:-1], load.sizes[:-1])
                 index = _row(named, place, above, dim)
-                pointers.append(named.prefix + load.buffer + ("" if index == "0" else f" + {index} * {width}"))
+                pointers.append(named.prefix + load.buffer + ("" if index == "0" else f" + {index} * {load.sizes[-1]}"))
             else:
                 index = _row(named, place, load, dim)
                 lines[f"const {load.ctype} {names[id(load)]} = ka_get({named.prefix}{load.buffer}[{index}]);"] = None
