@@ -72,6 +72,13 @@ class Protocol(LanguageServerProtocol):
             return
         super()._send_response(msg_id, result, error)
 
+    def cancel_others(self) -> None:
+        """Cancel every request but the one that is being handled, in both directions. pygls does it at `shutdown`, but
+        goes through a dict that cancelling changes."""
+        for identity, future in list(self._request_futures.items()):
+            if identity != self.msg_id and not future.done():
+                future.cancel()
+
     def refuse(self, identity: int | str | None, code: types.ErrorCodes, message: str) -> None:
         """Answer with an error; without an identity where the request could not even be read."""
         error = types.ResponseError(code=code.value, message=message)

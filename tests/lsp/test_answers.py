@@ -49,6 +49,9 @@ class Wire:
         )
         self.answers = Counter()
         self.got = {}
+        self.asked = []
+        #: Some clients answer what they do not know with an error, some not at all.
+        self.keeps_silent = False
         self._arrived = threading.Condition()
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._drain)]
         for reader in self._readers:
@@ -68,11 +71,20 @@ class Wire:
         assert identity in self.got, self.stderr.decode()[-2000:]
         return self.got[identity]
 
-    def start(self, **options):
+    def until_asked(self, method, seconds=30):
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: method in self.asked, seconds)
+
+    def start(self, capabilities=None, **options):
         self.send(
             id="start",
             method="initialize",
-            params={"processId": None, "rootUri": None, "capabilities": {}, "initializationOptions": options},
+            params={
+                "processId": None,
+                "rootUri": None,
+                "capabilities": capabilities or {},
+                "initializationOptions": options,
+            },
         )
         self.answer("start")
         self.send(method="initialized", params={})
@@ -98,7 +110,9 @@ class Wire:
             message = json.loads(stream.read(length))
             with self._arrived:
                 if "method" in message and "id" in message:
-                    threading.Thread(target=self._refuse, args=(message["id"],), daemon=True).start()
+                    self.asked.append(message["method"])
+                    if not self.keeps_silent:
+                        threading.Thread(target=self._refuse, args=(message["id"],), daemon=True).start()
                 elif "id" in message:
                     self.answers[message["id"]] += 1
                     self.got[message["id"]] = message
@@ -107,7 +121,6 @@ class Wire:
             self._arrived.notify_all()
 
     def _refuse(self, identity):
-        """Some clients answer what they do not know with an error."""
         try:
             self.send(id=identity, error={"code": -32601, "message": "no"})
         except (OSError, ValueError):
@@ -314,3 +327,20 @@ def test_one_client_over_tcp(home):
             pass
         assert json.loads(answers.read(length))["result"]["serverInfo"]["name"] == "kernel-assistant"
     assert server.wait(30) == 0
+
+
+def test_shutdown_is_answered_while_the_server_waits_for_answers(wire, model, improved):
+    improved(model, model.read_text())
+    server = wire()
+    server.keeps_silent = True
+    watching = {"didChangeWatchedFiles": {"dynamicRegistration": True}, "applyEdit": True}
+    server.start(capabilities={"workspace": watching})
+    text = {"uri": model.as_uri(), "languageId": "python", "version": 1, "text": model.read_text()}
+    server.send(method="textDocument/didOpen", params={"textDocument": text})
+    arguments = [{"uri": model.as_uri(), "class": "Gate"}]
+    params = {"command": "kernelAssistant.apply", "arguments": arguments}
+    server.send(id=1, method="workspace/executeCommand", params=params)
+    server.until_asked("workspace/applyEdit")
+    server.send(id=2, method="shutdown")
+    assert server.answer(2).get("error") is None
+    assert "error" in server.answer(1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from lsprotocol import types
 
 from kernel_assistant_lsp.client import Abilities
 from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.protocol import Protocol
 
 
 def register(context: Context) -> None:
@@ -13,3 +16,4 @@ def register(context: Context) -> None:
     def shutdown(params: None) -> None:
         # A client that wants to end is told nothing more.
         context.abilities = Abilities()
+        cast("Protocol", context.server.protocol).cancel_others()

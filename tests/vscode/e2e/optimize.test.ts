@@ -55,6 +55,8 @@ test("the report shows figures, plots, candidates and source", async () => {
     assert.ok((await page.locator("svg.plot").count()) >= 1);
     assert.ok((await page.locator("tr[data-candidate]").count()) >= 1);
     assert.match((await page.locator("pre").first().textContent()) ?? "", /int64_t|float/);
+    await page.locator('[data-group="assembly"][data-body]').first().waitFor({ state: "attached" });
+    assert.match((await page.locator('[data-group="assembly"][data-body]').first().textContent()) ?? "", /\bret\b/);
     await server.shot("report");
     await editor.page.keyboard.press("Control+W");
 });
