@@ -36,7 +36,8 @@ def rounded(task: Canonical) -> Canonical:
     """The task with its half-typed values rounded on all ways to where order decides; the task itself where none is."""
     graph = task.graph
     ordered = [node for node in graph.nodes if _is_ordered(graph, node)]
-    if not ordered or not any(_is_half(one.spec) for one in (*graph.nodes, *graph.inputs)):
+    specs = [value.spec for value in graph.inputs] + [node.spec for node in graph.nodes]
+    if not ordered or not any(map(_is_half, specs)):
         return task
     above = _above(graph, ordered)
     nodes: list[Node] = []
