@@ -24,8 +24,8 @@ _VECTOR_LIBRARY = ("-DKA_LIBMVEC", "-Wl,--push-state,--no-as-needed,-lmvec,--pop
 _HAS_VECTOR_LIBRARY = platform.machine() in ("x86_64", "AMD64") and platform.libc_ver()[0] == "glibc"
 #: Linked by hand without libgomp: the loading process provides the OpenMP runtime (see runner/executor.py).
 LINK_FLAGS = ("-shared", "-Wl,-z,now,-z,relro", *(_VECTOR_LIBRARY if _HAS_VECTOR_LIBRARY else ()))
-#: The same code as assembly, to be read; nothing is linked, and tables for unwinding are left out.
-ASSEMBLY_FLAGS = (*FLAGS, *(one for one in LINK_FLAGS if one.startswith("-D")), "-S", "-fno-asynchronous-unwind-tables")
+#: The same code as assembly, to be read; nothing is linked.
+ASSEMBLY_FLAGS = (*FLAGS, *(one for one in LINK_FLAGS if one.startswith("-D")), "-S")
 
 _LEVELS = (("avx512", ("avx512f", "avx512bw", "avx512vl", "avx512dq")), ("avx2", ("avx2", "fma")))
 
