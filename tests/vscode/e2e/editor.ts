@@ -9,9 +9,25 @@ export class Editor {
         this.page = page;
     }
 
+    /** Opens the picker by its key, again where a window that is still being built did not hear it. */
+    private async pick(key: string): Promise<void> {
+        for (let tries = 0; tries < 20; tries++) {
+            await this.page.keyboard.press(key);
+            const waited = this.picker.waitFor({ timeout: 3000 });
+            const shown = await waited.then(
+                () => true,
+                () => false,
+            );
+            if (shown) {
+                return;
+            }
+        }
+        throw new Error(`${key} opened no picker`);
+    }
+
     /** The file, through Quick Open. */
     async open(name: string): Promise<void> {
-        await this.page.keyboard.press("Control+P");
+        await this.pick("Control+P");
         await this.picker.locator("input").fill(name);
         await this.picker.locator(".monaco-list-row", { hasText: name }).first().waitFor();
         await this.page.keyboard.press("Enter");
@@ -20,7 +36,7 @@ export class Editor {
 
     /** A command of the palette, by its title. */
     async command(title: string): Promise<void> {
-        await this.page.keyboard.press("F1");
+        await this.pick("F1");
         await this.picker.locator("input").fill(`>${title}`);
         await this.picker.locator(".monaco-list-row", { hasText: title }).first().waitFor();
         await this.page.keyboard.press("Enter");
@@ -50,7 +66,7 @@ export class Editor {
 
     /** The cursor at the end of a line, counted from 1. */
     async goTo(line: number, column = 1): Promise<void> {
-        await this.page.keyboard.press("Control+G");
+        await this.pick("Control+G");
         await this.picker.locator("input").fill(`:${line}:${column}`);
         await this.page.keyboard.press("Enter");
         await this.picker.waitFor({ state: "hidden" });
