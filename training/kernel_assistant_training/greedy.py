@@ -11,17 +11,19 @@ from typing import Any
 
 import msgspec
 import torch
-from transformers import AutoModelForCausalLM
 
 from kernel_assistant.agent.calls import code_of
 from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.template import TURN_END
 from kernel_assistant_training.conversation import Encoder
+from kernel_assistant_training.decode import Asked, Decoder
+from kernel_assistant_training.folder import load_folder
 from kernel_assistant_training.held_out import HeldOut, read_tasks
 from kernel_assistant_training.source import TARGETS
-from kernel_assistant_training.tokenizer import load
+from kernel_assistant_training.tokenizer import id_of, load
 
 #: As long as 99% of the answers that are learned.
 MOST_TOKENS = 1000
@@ -83,23 +85,16 @@ def _form(source: str) -> str:
 def greedy(
     folder: Path, prompts: Sequence[Sequence[Message]], device: torch.device, most: int = MOST_TOKENS
 ) -> list[str]:
-    """One answer each, without its end token. In one batch, prompts filled up on the left."""
+    """One answer each, without its end token."""
     tokenizer = load()
     encoder = Encoder(tokenizer)
-    ids = [encoder.prompt(prompt) for prompt in prompts]
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-    model.to(device).eval()
-    filler, longest = model.config.pad_token_id, max(map(len, ids))
-    padded = torch.tensor([[filler] * (longest - len(one)) + one for one in ids], device=device)
-    shown = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in ids], device=device)
-    with torch.inference_mode():
-        made = model.generate(padded, attention_mask=shown, max_new_tokens=most, do_sample=False)
-    answers = []
-    for row in made[:, longest:].tolist():
-        end = row.index(model.config.eos_token_id) if model.config.eos_token_id in row else len(row)
-        answers.append(str(tokenizer.decode(row[:end], skip_special_tokens=False)))
-    return answers
+    asked = [Asked(encoder.prompt(prompt), temperature=0.0, most=most) for prompt in prompts]
+    context = max(len(one.prompt) for one in asked) + most
+    decoder = Decoder(load_folder(folder), id_of(tokenizer, TURN_END), rows=len(asked), context=context, device=device)
+    return [
+        str(tokenizer.decode(reply.ids[:-1] if reply.ended else reply.ids, skip_special_tokens=False))
+        for reply in decoder.decode(asked)
+    ]
 
 
 def read(file: Path) -> list[Answered]:
