@@ -13,7 +13,7 @@ from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.text import colourful, say_warning, styled
 from kernel_assistant.errors import EXIT_OK
 from kernel_assistant.remote.elsewhere import cannot_run_here
-from kernel_assistant.session.edits import apply_job, find_job, find_place, note_undone
+from kernel_assistant.session.edits import apply_job, find_job, find_place, undo_at
 from kernel_assistant.store import Store
 
 if TYPE_CHECKING:
@@ -68,14 +68,8 @@ def undo_command(what: str, dry_run: bool, as_json: bool) -> int:
 
     For a class of an installed library FILE is the folder kernels_for_LIBRARY.
     """
-    from kernel_assistant.apply import undo, undo_outside
-
     store = Store(settings_for(None).state_dir)
-    place = find_place(store, what)
-    take_back = undo_outside if place.path.is_dir() else undo
-    undone = take_back(place.path, place.class_name or None, dry_run=dry_run)
-    if not dry_run:
-        note_undone(store, place.path, undone.classes)
+    undone = undo_at(store, find_place(store, what), dry_run=dry_run)
     if as_json:
         print(json.dumps(_undone(undone, dry_run)))
         return EXIT_OK

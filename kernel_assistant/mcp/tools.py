@@ -21,7 +21,7 @@ from kernel_assistant.mcp import parameters as given
 from kernel_assistant.mcp.jobs import Report, brief, finish, submit
 from kernel_assistant.records import Evaluation, OptimizeResult, decode, to_builtins
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.edits import apply_job, find_job, find_place, note_undone
+from kernel_assistant.session.edits import apply_job, find_job, find_place, undo_at
 from kernel_assistant.session.gains import machine_here
 from kernel_assistant.session.lines_job import read_lines
 from kernel_assistant.session.prepare import prepare, prepare_check
@@ -205,15 +205,8 @@ def _apply(wanted: given.Apply) -> Answer:
 
 
 def _undo(wanted: given.Undo) -> Answer:
-    from kernel_assistant.apply import undo as take_out
-    from kernel_assistant.apply import undo_outside
-
     store = Store(_settings(None, {}).state_dir)
-    place = find_place(store, wanted.what)
-    take_back = undo_outside if place.path.is_dir() else take_out
-    undone = take_back(place.path, place.class_name or None, dry_run=wanted.dry_run)
-    if not wanted.dry_run:
-        note_undone(store, place.path, undone.classes)
+    undone = undo_at(store, find_place(store, wanted.what), dry_run=wanted.dry_run)
     return {
         "path": str(undone.source),
         "classes": list(undone.classes),

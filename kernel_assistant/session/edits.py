@@ -7,7 +7,18 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_assistant.apply import Applied, Exported, Options, apply_outside, apply_result, export, is_installed
+from kernel_assistant.apply import (
+    Applied,
+    Exported,
+    Options,
+    Undone,
+    apply_outside,
+    apply_result,
+    export,
+    is_installed,
+    undo,
+    undo_outside,
+)
 from kernel_assistant.apply.applied import source_text
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import JobOutcome, KernelTask
@@ -92,7 +103,16 @@ def find_place(store: Store, what: str) -> Place:
     raise UsageError(f"job {row.id} is not applied to any file", "kernel-assistant undo FILE")
 
 
-def note_undone(store: Store, path: Path, classes: tuple[str, ...]) -> None:
+def undo_at(store: Store, place: Place, *, dry_run: bool = False) -> Undone:
+    """Take what is applied at `place` back: out of a file, or out of the folder that replaces a library's class."""
+    take_back = undo_outside if place.path.is_dir() else undo
+    undone = take_back(place.path, place.class_name or None, dry_run=dry_run)
+    if not dry_run:
+        _note_undone(store, place.path, undone.classes)
+    return undone
+
+
+def _note_undone(store: Store, path: Path, classes: tuple[str, ...]) -> None:
     for edit in store.edits(path=str(path)):
         if json.loads(edit.document)["class"] in classes:
             store.mark_undone(edit.id)

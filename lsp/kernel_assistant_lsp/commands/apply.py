@@ -6,9 +6,9 @@ from typing import Any
 
 from lsprotocol.types import MessageType
 
-from kernel_assistant.apply import Applied, undo
+from kernel_assistant.apply import Applied
 from kernel_assistant.errors import KernelAssistantError, UsageError
-from kernel_assistant.session.edits import apply_job, note_undone
+from kernel_assistant.session.edits import Place, apply_job, undo_at
 from kernel_assistant.store import JobRow
 from kernel_assistant_lsp.commands.arguments import job_of, own_class
 from kernel_assistant_lsp.context import Context
@@ -65,7 +65,6 @@ async def _edit(context: Context, snapshot: Snapshot, applied: Applied, row: Job
 
 def _take_back(context: Context, applied: Applied) -> None:
     try:
-        undone = undo(applied.source, applied.class_name)
-        note_undone(context.history.store, applied.source, undone.classes)
+        undo_at(context.history.store, Place(applied.source, applied.class_name))
     except KernelAssistantError:
         pass  # the refusal that led here is what the user has to know

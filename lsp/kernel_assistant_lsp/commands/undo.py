@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel_assistant.apply import undo
 from kernel_assistant.errors import KernelAssistantError
-from kernel_assistant.session.edits import note_undone
+from kernel_assistant.session.edits import Place, undo_at
 from kernel_assistant_lsp.commands.arguments import class_of
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.threads import in_thread
@@ -31,6 +31,5 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
 def take_back(context: Context, path: Path, name: str) -> dict[str, Any]:
     """On disk, package and all. For a thread."""
-    undone = undo(path, name)
-    note_undone(context.history.store, path, undone.classes)
+    undone = undo_at(context.history.store, Place(path, name))
     return {"undone": list(undone.classes), "path": str(path), "edited": False, "kept": list(undone.kept)}
