@@ -15,7 +15,6 @@ from kernel_assistant.cli.remote import attach_there, host_client, host_options,
 from kernel_assistant.cli.text import ago, table, times
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
-from kernel_assistant.records import to_builtins
 from kernel_assistant.session.client import Client
 from kernel_assistant.store import JobRow, JobState, Store
 
@@ -102,21 +101,7 @@ def _print_rows(rows: list[JobRow], as_json: bool, nothing: str, host: str = "")
 
 
 def _summary(row: JobRow) -> dict[str, object]:
-    """What a script wants to know of a job; the source text is left out."""
-    return {
-        "job": row.id,
-        "kind": row.options.kind.value,
-        "state": row.state.value,
-        "task": row.task.name,
-        "path": row.task.path,
-        "target": row.task.target,
-        "device": row.device,
-        "created": row.created,
-        "started": row.started,
-        "ended": row.ended,
-        "error": row.error,
-        "result": None if row.result is None else to_builtins(row.result),
-    }
+    return {**row.summary(), "task": row.task.name, "path": row.task.path, "target": row.task.target}
 
 
 def _cells(row: JobRow) -> tuple[str, ...]:

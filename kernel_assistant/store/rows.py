@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from kernel_assistant.records import Candidate, KernelTask, OptimizeResult
-from kernel_assistant.records.codec import Record, content_hash
+from kernel_assistant.records.codec import Record, content_hash, to_builtins
 
 
 class JobKind(str, Enum):
@@ -99,6 +99,20 @@ class JobRow(Record, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return job_key(self.task, self.options)
+
+    def summary(self) -> dict[str, object]:
+        """What a script wants to know of a job, whatever file it is about; the source text is left out."""
+        return {
+            "job": self.id,
+            "kind": self.options.kind.value,
+            "state": self.state.value,
+            "device": self.device,
+            "created": self.created,
+            "started": self.started,
+            "ended": self.ended,
+            "error": self.error,
+            "result": None if self.result is None else to_builtins(self.result),
+        }
 
 
 def job_key(task: KernelTask, options: JobOptions) -> str:

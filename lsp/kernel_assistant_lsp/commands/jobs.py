@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_assistant.records import to_builtins
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.store import JobRow
 from kernel_assistant_lsp.context import Context
@@ -29,16 +28,4 @@ async def run(context: Context, argument: dict[str, Any]) -> list[dict[str, Any]
 
 def _summary(row: JobRow) -> dict[str, Any]:
     place = place_of(row.task, row.options)
-    return {
-        "job": row.id,
-        "uri": uri_of(place.path),
-        "class": place.class_name,
-        "kind": row.options.kind.value,
-        "state": row.state.value,
-        "device": row.device,
-        "created": row.created,
-        "started": row.started,
-        "ended": row.ended,
-        "error": row.error,
-        "result": None if row.result is None else to_builtins(row.result),
-    }
+    return {**row.summary(), "uri": uri_of(place.path), "class": place.class_name}
