@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from lsprotocol.types import CodeAction, CodeActionDisabled, CodeActionKind, Command, Range
 
+from kernel_assistant.session.class_state import ClassState
 from kernel_assistant.source.find import ModuleClass
 from kernel_assistant_lsp.classes import why_not
 from kernel_assistant_lsp.client import Abilities
@@ -26,7 +27,6 @@ from kernel_assistant_lsp.names import (
 )
 from kernel_assistant_lsp.silence import ignored, with_comment
 from kernel_assistant_lsp.snapshot import Snapshot
-from kernel_assistant_lsp.state import ClassState
 
 KIND = CodeActionKind.RefactorRewrite
 

@@ -15,6 +15,7 @@ from pygls.lsp.server import LanguageServer
 
 from kernel_assistant.config import Settings, resolve
 from kernel_assistant.errors import StoreError, UsageError
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.source.find import ModuleClass
 from kernel_assistant_lsp.client import Abilities
 from kernel_assistant_lsp.configuration import Configuration
@@ -29,7 +30,6 @@ from kernel_assistant_lsp.model import ModelProcess
 from kernel_assistant_lsp.names import JOB_NOTIFICATION
 from kernel_assistant_lsp.parsing import SMALL, Parses
 from kernel_assistant_lsp.snapshot import Snapshot
-from kernel_assistant_lsp.threads import in_thread
 
 _log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from kernel_assistant.remote.box import Box
 from kernel_assistant.remote.closure import find_closure
 from kernel_assistant.remote.results import fetch, keep
 from kernel_assistant.remote.told import told
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobOptions
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.jobs.table import first_view
 from kernel_assistant_lsp.start import ended
-from kernel_assistant_lsp.threads import in_thread
 
 _FOLDER = "editor-jobs"
 _connecting = threading.Lock()

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernel_assistant.apply import AppliedClass, find_applied
-from kernel_assistant.apply.applied import report_name, staleness
-from kernel_assistant.apply.edit import LOADER
-from kernel_assistant.apply.package import package_name
-from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.config import Settings
-from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.records.line_profile import LineProfile
+from kernel_assistant.session.applied_state import states_of
+from kernel_assistant.session.class_state import ClassState, newest_jobs
 from kernel_assistant.session.lines_job import latest_lines
 from kernel_assistant.store import JobRow, Store
-from kernel_assistant_lsp.state import ClassState, applied_figure, newest_jobs, of_job
 
 #: Newest jobs of a file that are looked at.
 _MOST = 50
@@ -77,19 +71,13 @@ class History:
 
     def _read(self, path: Path, text: str) -> Known | None:
         """None where the text is not Python at the moment: what is known stands."""
-        try:
-            # Parsing a long file takes longer than looking for what the decorator has to say.
-            decorated = decorated_classes(text) if LOADER in text else []
-        except (SyntaxError, ValueError):
-            return None
         rows = self._jobs(path) if self._there() else ()
-        newest = newest_jobs(rows)
-        states = {name: of_job(row, text) for name, row in newest.items()}
-        for name, one in _applied(path, decorated).items():
-            states[name] = _with_kernels(states.get(name, ClassState()), one, text, self._counters_dir)
+        states = states_of(path, text, rows, self._counters_dir)
+        if states is None:
+            return None
         profiles = {name: latest_lines(list(rows), name) for name in dict.fromkeys(row.task.class_name for row in rows)}
         found = {name: profile for name, profile in profiles.items() if profile is not None}
-        return Known(states, found, tuple(newest.values()))
+        return Known(states, found, tuple(newest_jobs(rows).values()))
 
     def _jobs(self, path: Path) -> tuple[JobRow, ...]:
         """Read again only where the store has changed: each carries the whole text that it ran."""
@@ -100,40 +88,3 @@ class History:
 
 
 _NOTHING = Known()
-
-
-def _applied(path: Path, decorated: list[str]) -> dict[str, AppliedClass | None]:
-    """Decorated class → its package, None where that is missing or cannot be read."""
-    found: dict[str, AppliedClass | None] = dict.fromkeys(decorated)
-    if decorated and (path.parent / package_name(path.stem)).is_dir():
-        try:
-            for one in find_applied([path]):
-                if one.class_name in found and found[one.class_name] is None:
-                    found[one.class_name] = one
-        except KernelAssistantError:
-            pass  # the lens says that the kernels cannot be read
-    return found
-
-
-def _with_kernels(state: ClassState, one: AppliedClass | None, text: str, counters_dir: Path) -> ClassState:
-    if one is None:
-        return replace(state, applied=True, stale="its kernels cannot be read; the original runs")
-    calls, fallbacks = counted(counters_dir, one.package, one.class_name)
-    return replace(
-        state,
-        applied=True,
-        figure=applied_figure(one.provenance) or state.figure,
-        stale=staleness(one, text),
-        kernel_calls=calls,
-        fallbacks=fallbacks,
-    )
-
-
-def counted(counters_dir: Path, package: Path, class_name: str) -> tuple[int | None, dict[str, int]]:
-    """Calls that the kernels served and that fell back in the last program that reported; (None, {}) without one."""
-    try:
-        found = json.loads((counters_dir / report_name(package)).read_bytes())["classes"][class_name]
-        fallbacks = {str(reason): int(count) for reason, count in found["fallbacks"].items()}
-        return int(found["kernel"]), fallbacks
-    except (OSError, ValueError, KeyError, TypeError):
-        return None, {}

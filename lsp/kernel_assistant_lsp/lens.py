@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from lsprotocol.types import CodeLens, Command, Range
 
+from kernel_assistant.session.class_state import ClassState
 from kernel_assistant.source.find import ModuleClass
 from kernel_assistant_lsp.jobs.view import JobView, told
 from kernel_assistant_lsp.names import APPLY, CANCEL, DIFF, DISCARD, OPTIMIZE, SHOW, UNDO
 from kernel_assistant_lsp.silence import ignored
 from kernel_assistant_lsp.snapshot import Snapshot
-from kernel_assistant_lsp.state import ClassState
 
 _NONE = ClassState()
 

@@ -11,8 +11,8 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from kernel_assistant.apply.package import MANIFEST
+from kernel_assistant.session.threads import in_thread, tell
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.threads import in_thread, tell
 
 _PATTERNS = ("**/*.py", f"**/*_kernels/{MANIFEST}", "**/pyproject.toml")
 

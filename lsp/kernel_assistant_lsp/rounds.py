@@ -8,10 +8,10 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.edits import place_of
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobRow, JobState
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.start import follow_row
-from kernel_assistant_lsp.threads import in_thread
 
 _EVERY_S = 2.0
 

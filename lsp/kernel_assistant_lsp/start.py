@@ -13,11 +13,11 @@ from kernel_assistant.records import KernelTask
 from kernel_assistant.session.check_report import CHECK_FILE, CheckStatus, read_check
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.edits import place_of
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobOptions, JobRow
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.documents import uri_of
 from kernel_assistant_lsp.jobs.table import first_view
-from kernel_assistant_lsp.threads import in_thread
 
 
 async def start(context: Context, task: KernelTask, options: JobOptions, settings: Settings) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lsprotocol.types import Position, Range, TextDocumentContentChangePartial
 
 from kernel_assistant.events import BaselineMeasured, BestImproved, JobFailed, JobStarted, Progress
+from kernel_assistant.session.class_state import ClassState
 from kernel_assistant_lsp.classes import classes_of, moved
 from kernel_assistant_lsp.documents import changed
 from kernel_assistant_lsp.edits import text_edits
@@ -18,7 +19,6 @@ from kernel_assistant_lsp.lens import lenses
 from kernel_assistant_lsp.settings import flags_of, section_of, switched_on
 from kernel_assistant_lsp.silence import ignored, with_comment
 from kernel_assistant_lsp.snapshot import Snapshot
-from kernel_assistant_lsp.state import ClassState
 from tests.lsp.editor import MODEL
 
 TEXTS = st.text(st.sampled_from("ab \t\n\r\x0c\u2028é🙂𝔸"), max_size=60)

@@ -9,12 +9,12 @@ from lsprotocol.types import MessageType
 from kernel_assistant.apply import Applied
 from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.session.edits import Place, apply_job, undo_at
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobRow
 from kernel_assistant_lsp.commands.arguments import job_of, own_class
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.documents import from_disk
 from kernel_assistant_lsp.snapshot import Snapshot
-from kernel_assistant_lsp.threads import in_thread
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:

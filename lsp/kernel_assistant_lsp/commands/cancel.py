@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_assistant.session.client import Client
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.commands.arguments import text_of
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.threads import in_thread
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kernel_assistant.session.class_state import figure
 from kernel_assistant.session.edits import apply_job
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.commands.arguments import job_of, own_class
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.state import figure
-from kernel_assistant_lsp.threads import in_thread
 
 SOURCES = (".cu", ".cuh", ".cpp", ".h")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.source.draft import draft
 from kernel_assistant_lsp.commands.arguments import class_of, text_of
 from kernel_assistant_lsp.commands.scan import scan
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.snapshot import Snapshot
-from kernel_assistant_lsp.threads import in_thread
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:

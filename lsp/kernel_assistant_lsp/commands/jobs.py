@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_assistant.session.edits import place_of
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobRow
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.documents import uri_of
-from kernel_assistant_lsp.threads import in_thread
 
 _MOST = 100
 

@@ -7,12 +7,12 @@ from typing import Any
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind
 from kernel_assistant_lsp.commands.arguments import class_of
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.names import INPUTS
 from kernel_assistant_lsp.start import start
-from kernel_assistant_lsp.threads import in_thread
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kernel_assistant.errors import UsageError
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.commands.arguments import text_of
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.documents import path_of
 from kernel_assistant_lsp.names import SCAN
-from kernel_assistant_lsp.threads import in_thread
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import to_builtins
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind, JobRow
 from kernel_assistant_lsp.commands.arguments import class_of, text_of
 from kernel_assistant_lsp.commands.diff import SOURCES, texts
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.threads import in_thread
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 from kernel_assistant.apply import undo
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.session.edits import Place, undo_at
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.commands.arguments import class_of
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.threads import in_thread
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:

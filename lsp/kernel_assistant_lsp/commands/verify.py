@@ -11,11 +11,11 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import KernelTask
 from kernel_assistant.session.check_report import ClassCheck
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind, JobOptions
 from kernel_assistant_lsp.commands.arguments import class_of, job_of
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.start import start
-from kernel_assistant_lsp.threads import in_thread
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import ModelClient, Request
 from kernel_assistant.records import JobOutcome
 from kernel_assistant.records.transcript import Message
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobRow
 from kernel_assistant_lsp.snapshot import Snapshot
-from kernel_assistant_lsp.threads import in_thread
 
 #: Behind the first line of what a model wrote and nobody has checked.
 LABEL = "// kernel-assistant: unverified"

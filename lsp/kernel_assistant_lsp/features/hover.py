@@ -12,11 +12,11 @@ from kernel_assistant.apply.applied import is_same_class
 from kernel_assistant.records import Best, JobOutcome
 from kernel_assistant.records.free_win import best_free_win
 from kernel_assistant.records.line_profile import LineProfile, LineTime
+from kernel_assistant.session.class_state import ClassState
 from kernel_assistant.store import JobKind, JobRow, JobState
 from kernel_assistant_lsp.features.places import is_edited, rows_at
 from kernel_assistant_lsp.features.words import amount, duration, interval, share
 from kernel_assistant_lsp.snapshot import Snapshot
-from kernel_assistant_lsp.state import ClassState
 
 _CLASS = re.compile(r"[ \t]*class[ \t]+(\w+)")
 _MOST_KERNELS = 5

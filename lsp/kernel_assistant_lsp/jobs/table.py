@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernel_assistant.events import AnyEvent
+from kernel_assistant.session.following import Source
 from kernel_assistant_lsp.documents import uri_of
 from kernel_assistant_lsp.jobs.view import JobView, advanced
-from kernel_assistant_lsp.jobs.watcher import Source, follow
+from kernel_assistant_lsp.jobs.watcher import follow_in_thread
 
 Listener = Callable[[JobView, JobView], None]
 
@@ -31,7 +32,7 @@ class Jobs:
         self._paths[view.job] = path
         self._sources[view.job] = (source, number)
         loop = asyncio.get_running_loop()
-        follow(source, number, loop, lambda event: self._advance(view.job, event), on_end)
+        follow_in_thread(source, number, loop, lambda event: self._advance(view.job, event), on_end)
 
     def view(self, job: str) -> JobView | None:
         return self._views.get(job)

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
-from typing import Protocol
 
-from kernel_assistant.errors import EXIT_INTERNAL, HostError, KernelAssistantError
-from kernel_assistant.events import AnyEvent, JobFailed
-from kernel_assistant.session.client import EventStream
-from kernel_assistant.store import JobState
-from kernel_assistant_lsp.threads import tell
-
-#: A host that dies is started anew and goes on with its jobs; one that dies so often is broken.
-_ATTEMPTS = 3
+from kernel_assistant.events import AnyEvent
+from kernel_assistant.session.following import Batch, Source, follow
+from kernel_assistant.session.threads import tell
 
 
-class Source(Protocol):
-    """A session host, here or on another machine."""
-
-    def attach(self, job: str, from_seq: int = 0) -> EventStream: ...
-
-    def cancel(self, job: str, *, timeout: float | None = None) -> JobState: ...
-
-
-def follow(
+def follow_in_thread(
     source: Source,
     job: str,
     loop: asyncio.AbstractEventLoop,
@@ -35,33 +20,12 @@ def follow(
 ) -> None:
     """Call `on_event` in the loop for every event of `job`, old and new, then `on_end`. Returns at once."""
 
+    def on_events(events: Batch) -> None:
+        for event in events:
+            tell(loop, on_event, event)
+
     def run() -> None:
-        failed = _follow(source, job, lambda event: tell(loop, on_event, event))
-        if failed is not None:
-            tell(loop, on_event, failed)
+        follow(source, job, on_events, lambda error: None)
         tell(loop, on_end)
 
     threading.Thread(target=run, name=f"job-{job}", daemon=True).start()
-
-
-def _follow(source: Source, job: str, on_event: Callable[[AnyEvent], None]) -> JobFailed | None:
-    """None once the job has ended and said so itself."""
-    seen = attempts = 0
-    while True:
-        try:
-            stream = source.attach(job, seen + 1)
-            for event in stream:
-                seen, attempts = stream.seq, 0
-                on_event(event)
-            return None
-        except HostError as error:
-            attempts += 1
-            if attempts >= _ATTEMPTS:
-                return _failure(error)
-            time.sleep(0.2 * attempts)
-        except KernelAssistantError as error:
-            return _failure(error)
-
-
-def _failure(error: KernelAssistantError) -> JobFailed:
-    return JobFailed(cause=error.cause, next_step=error.next_step, exit_code=EXIT_INTERNAL, detail=error.detail)

@@ -8,10 +8,10 @@ from lsprotocol import types
 
 from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.commands.undo import take_back
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.documents import from_disk
-from kernel_assistant_lsp.threads import in_thread
 
 
 def register(context: Context) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.device import device_status
 from kernel_assistant_lsp.names import STATUS_NOTIFICATION, WATCH_STATUS
-from kernel_assistant_lsp.threads import in_thread
 
 _EVERY_S = 2.0
 

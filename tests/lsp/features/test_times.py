@@ -6,8 +6,8 @@ import pytest
 from lsprotocol.types import MarkupContent, Position, Range
 
 from kernel_assistant.records import JobOutcome
+from kernel_assistant.session.class_state import ClassState
 from kernel_assistant_lsp.features import hover, inlay, words
-from kernel_assistant_lsp.state import ClassState
 from tests.lsp.features.records import TEXT, job, profile, snapshot
 
 

@@ -1,4 +1,4 @@
-"""Waiting outside the event loop. Threads are daemons: none keeps a server alive whose client has gone."""
+"""Waiting outside the event loop. Threads are daemons: none keeps a front end alive that is ending."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ def tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *argume
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:
-        pass  # the server is ending
+        pass  # the front end is ending
