@@ -28,7 +28,7 @@ from bench.held_out_answers import (  # noqa: E402 - after the path, like everyt
     engine,
     kept,
 )
-from bench.held_out_device import measure_device  # noqa: E402
+from bench.held_out_device import devices, measure_device  # noqa: E402
 from bench.held_out_judge import Options, Row, Subject, judge_part, subject  # noqa: E402
 from bench.held_out_page import page  # noqa: E402
 from bench.held_out_tasks import Task, tasks  # noqa: E402
@@ -38,7 +38,7 @@ from kernel_assistant.errors import KernelAssistantError, UsageError  # noqa: E4
 from kernel_assistant.serving.registry import find  # noqa: E402
 from kernel_assistant_training.episodes.lines import Lines, read_lines  # noqa: E402
 
-#: Cores for each process that judges on a GPU, which it shares with at most so many: each holds up to 17 GB of it.
+#: Cores for each process that judges on a GPU, and how many share one: each holds up to 17 GB of it.
 CORES, MOST = 2, 6
 
 
@@ -97,9 +97,10 @@ def _answer(
 
 
 def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -> None:
-    """In `--processes` processes, each with its share; on the CPU they measure on cores of their own."""
+    """In `--processes` processes, each with its share, in turn on the GPUs; on the CPU they measure on cores of their
+    own."""
     cores = tuple(sorted(os.sched_getaffinity(0)))
-    usual = min(MOST, max(1, len(cores) // CORES)) if options.target == "cuda" else 1
+    usual = min(MOST * len(devices("cuda")), max(1, len(cores) // CORES)) if options.target == "cuda" else 1
     parts = min(options.processes or usual, len(subjects))
     one = Options(
         target=options.target,

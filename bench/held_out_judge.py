@@ -16,7 +16,7 @@ from typing import Any
 
 from bench import held_out_generator
 from bench.held_out_answers import Answer
-from bench.held_out_device import known_device
+from bench.held_out_device import ORDER, known_device
 from bench.held_out_tasks import Task
 from kernel_assistant.agent.calls import code_of
 from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from
@@ -115,10 +115,10 @@ class Judge:
             os.sched_setaffinity(0, options.cores)
         self._cancel = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-held-out-"))
-        self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log")
+        self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log", env=ORDER)
         self._worker.start(self._cancel)
-        self._turn = DeviceTurn(options.out / f"device-{options.part if options.cores else 0}.lock")
-        self._device = known_device(options.target, options.out)
+        self._device = known_device(options.target, options.out, options.part)
+        self._turn = DeviceTurn(options.out / f"device-{options.part if options.cores else self._device.index}.lock")
         self._compiler = AheadCompiler(
             self._device,
             choose(options.sandbox),

@@ -38,6 +38,9 @@ def driver_library_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def gpu_env(environ: Mapping[str, str]) -> dict[str, str]:
-    """LD_LIBRARY_PATH for a driver that the loader's cache does not know."""
+    """LD_LIBRARY_PATH for a driver that the loader's cache does not know, and how a worker numbers GPUs."""
     folders = driver_library_folders(environ)
-    return {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
+    found = {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
+    if "CUDA_VISIBLE_DEVICES" in environ:
+        found["CUDA_VISIBLE_DEVICES"] = environ["CUDA_VISIBLE_DEVICES"]
+    return {**found, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 from kernel_assistant.errors import MissingError
@@ -40,7 +41,7 @@ def compiler() -> str:
 
 
 def gpus() -> list[DeviceFacts]:
-    """All GPUs that the driver shows; an empty list where there is no driver."""
+    """The GPUs that CUDA sees, with its numbers in the order of the bus; an empty list where there is no driver."""
     import pynvml
 
     try:
@@ -48,7 +49,7 @@ def gpus() -> list[DeviceFacts]:
     except pynvml.NVMLError:
         return []
     try:
-        return [_facts(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [_facts(pynvml, index) for index in range(len(_visible(pynvml)))]
     finally:
         pynvml.nvmlShutdown()
 
@@ -64,7 +65,7 @@ def load(index: int) -> tuple[int, int]:
 
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        handle = _handle(pynvml, index)
         busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
         used = pynvml.nvmlDeviceGetMemoryInfo(handle).used
         pynvml.nvmlShutdown()
@@ -80,7 +81,7 @@ def other_processes(index: int) -> int:
 
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        handle = _handle(pynvml, index)
         pids = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
         pynvml.nvmlShutdown()
     except pynvml.NVMLError:
@@ -97,8 +98,39 @@ def shared_bytes_per_block(arch: str) -> int:
     return 227 << 10 if 90 <= number < 120 else 99 << 10
 
 
+def visible(words: str, uuids: Sequence[str]) -> list[int]:
+    """Which of the GPUs with these identities CUDA sees, in its order, when CUDA_VISIBLE_DEVICES is `words`.
+
+    As CUDA reads it: numbers or beginnings of identities, up to the first that means nothing. Parts of a GPU (MIG) are
+    not told apart: all GPUs.
+    """
+    if "MIG-" in words:
+        return list(range(len(uuids)))
+    found: list[int] = []
+    for word in (word.strip() for word in words.split(",")):
+        meant = [int(word)] if word.isdigit() else [n for n, one in enumerate(uuids) if word and one.startswith(word)]
+        if len(meant) != 1 or meant[0] >= len(uuids) or meant[0] in found:
+            break
+        found += meant
+    return found
+
+
+def _visible(nvml: Any) -> list[int]:
+    """The driver's number of each GPU that CUDA sees."""
+    count = nvml.nvmlDeviceGetCount()
+    words = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if words is None:
+        return list(range(count))
+    return visible(words, [nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(count)])
+
+
+def _handle(nvml: Any, index: int) -> Any:
+    """The driver's, of a GPU by CUDA's number."""
+    return nvml.nvmlDeviceGetHandleByIndex(_visible(nvml)[index])
+
+
 def _facts(nvml: Any, index: int) -> DeviceFacts:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    handle = _handle(nvml, index)
     name = nvml.nvmlDeviceGetName(handle)
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
     bandwidth, rate = next((value for key, value in DATASHEETS.items() if key in name), (0.0, 0.0))

@@ -31,12 +31,17 @@ Call = tuple[Args, Kwargs]
 
 
 def check_machine(device: str) -> None:
-    """Raise torch_too_old or no_gpu."""
+    """Raise torch_too_old or no_gpu. A GPU becomes the current one: what names none, events and `.cuda()`, means it."""
     major, minor = torch.__version__.split(".")[:2]
     if (int(major), int(minor)) < MINIMUM_TORCH:
         raise TaskError("torch_too_old", f"torch {torch.__version__}, 2.9 or newer is needed", "upgrade torch")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise TaskError("no_gpu", "torch sees no CUDA device", "use --target cpu, or a CUDA build of torch and a GPU")
+    if device == "cpu":
+        return
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (torch.device(device).index or 0) >= seen:
+        cause = f"torch sees {seen} CUDA devices, {device} is none of them" if seen else "torch sees no CUDA device"
+        raise TaskError("no_gpu", cause, "use --target cpu, or a CUDA build of torch and a GPU")
+    torch.cuda.set_device(device)
 
 
 def free_dims(calls: Sequence[Call], task: dict[str, Any]) -> Free:

@@ -293,7 +293,7 @@ class Player:
 
 
 def _device(options: Options) -> DeviceFacts:
-    """Of several GPUs, those of a kind, each process has its own in turn. Raises MissingError where there is none."""
+    """Of several GPUs the processes have one each in turn. Raises MissingError where there is none."""
     gpus = cuda.gpus() if options.target == "cuda" else []
     return gpus[options.part % len(gpus)] if len(gpus) > 1 else detect(options.target)
 
