@@ -11,7 +11,7 @@ from kernel_assistant.apply import AppliedClass, find_applied
 from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.junit import write_junit
 from kernel_assistant.cli.progress import choose_progress
-from kernel_assistant.cli.text import milliseconds, say_warning, times
+from kernel_assistant.cli.text import say_warning
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.config import SANDBOXES, TARGETS, Settings
 from kernel_assistant.errors import Cancelled, InternalError, KernelAssistantError, UsageError
@@ -28,6 +28,7 @@ from kernel_assistant.session.check_report import (
     read_check,
 )
 from kernel_assistant.session.client import Client
+from kernel_assistant.session.words import milliseconds, times
 
 
 @click.command("check")

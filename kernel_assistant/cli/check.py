@@ -8,12 +8,13 @@ import click
 
 from kernel_assistant.cli.common import check_options, json_option, settings_for
 from kernel_assistant.cli.progress import choose_progress
-from kernel_assistant.cli.report import read_evaluation, report
+from kernel_assistant.cli.report import report
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_GATE, EXIT_OK, InternalError
 from kernel_assistant.records import Evaluation, JobOutcome, encode
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.prepare import prepare_check
+from kernel_assistant.session.report import read_evaluation
 from kernel_assistant.store import JobKind
 
 _candidate = click.argument("candidate", type=click.Path(path_type=Path))

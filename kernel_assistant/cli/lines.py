@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_assistant.cli.common import settings_for
 from kernel_assistant.cli.progress import choose_progress
-from kernel_assistant.cli.text import milliseconds, styled
+from kernel_assistant.cli.text import styled
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK, InternalError
 from kernel_assistant.records import JobOutcome, encode
@@ -12,6 +12,7 @@ from kernel_assistant.records.line_profile import LineProfile, LineTime
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.lines_job import read_lines
 from kernel_assistant.session.prepare import prepare
+from kernel_assistant.session.words import milliseconds
 from kernel_assistant.source.build import split_spec
 from kernel_assistant.store import JobKind
 

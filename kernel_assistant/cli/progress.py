@@ -7,8 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kernel_assistant.cli.free_wins import line
-from kernel_assistant.cli.text import milliseconds, say_warning, times
+from kernel_assistant.cli.text import say_warning
 from kernel_assistant.events import (
     AnyEvent,
     BaselineMeasured,
@@ -21,6 +20,7 @@ from kernel_assistant.events import (
     Warned,
 )
 from kernel_assistant.events import Progress as Phase
+from kernel_assistant.session.words import of_baseline, of_best, of_free_win
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -68,14 +68,14 @@ class Progress:
             case TaskOpened():
                 self.phase = f"module exported: {event.nodes} operators"
             case BaselineMeasured():
-                self.reference = _reference(event)
+                self.reference = of_baseline(event)
             case CandidateEvaluated():
                 # A finalist comes again in the full tier, and may fail there.
                 self._correct[event.evaluation.candidate] = event.evaluation.correct
             case BestImproved():
-                self.best = _best(event)
+                self.best = of_best(event)
             case FreeWinMeasured():
-                self.phase = f"free: {line(event.win)}"
+                self.phase = f"free: {of_free_win(event.win)}"
 
     def counts(self) -> str:
         return f"{len(self._correct)} tried, {sum(self._correct.values())} correct"
@@ -174,21 +174,3 @@ def _plain(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
-
-
-def _reference(event: BaselineMeasured) -> str:
-    parts = [f"eager {milliseconds(event.eager_ms)}", f"torch.compile {milliseconds(event.compile_ms)}"]
-    if event.floor_ms:
-        parts.append(f"roofline floor {milliseconds(event.floor_ms)}")
-    return ", ".join(parts)
-
-
-def _best(event: BestImproved) -> str:
-    against = (
-        f"{times(event.speedup_vs_eager)} eager"
-        if event.speedup_vs_compile is None
-        else f"{times(event.speedup_vs_compile)} torch.compile"
-    )
-    state = "confirmed" if event.confirmed else "not yet confirmed"
-    schedule = f" ({event.schedule})" if event.schedule else ""
-    return f"{milliseconds(event.candidate_ms)}, {against}, {state}{schedule}"

@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 
 from kernel_assistant.cli.common import json_option, settings_for
-from kernel_assistant.cli.text import milliseconds, say_warning, styled, table, times
+from kernel_assistant.cli.text import say_warning, styled, table
 from kernel_assistant.records import to_builtins
 from kernel_assistant.records.scan import Scan, ScannedClass
 from kernel_assistant.session.scan import KEPT, Wish, scan_program
 from kernel_assistant.session.scan_compare import Comparison, compare, find_earlier
+from kernel_assistant.session.words import milliseconds, times
 from kernel_assistant.store.scans import ScanStore
 
 

@@ -12,11 +12,12 @@ import click
 from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.remote import fetched_from, host_options
 from kernel_assistant.cli.report import report
-from kernel_assistant.cli.text import milliseconds, styled, table, times
+from kernel_assistant.cli.text import styled, table
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_OK
 from kernel_assistant.records import Candidate, Evaluation, Step, encode, to_builtins
 from kernel_assistant.session.assembly import assembly_of
+from kernel_assistant.session.words import milliseconds, times
 from kernel_assistant.store import JobRow, Store
 
 _MOST_ROWS = 20

@@ -31,23 +31,6 @@ def say_warning(message: str) -> None:
     print(f"warning: {_one_line(message)}", file=sys.stderr)
 
 
-def milliseconds(value: float | None) -> str:
-    """Three significant digits, with a unit that fits."""
-    if value is None:
-        return "not measured"
-    if value < 0.1:
-        return f"{value * 1e3:.3g} µs"
-    return f"{value / 1e3:.3g} s" if value >= 1000 else f"{value:.3g} ms"
-
-
-def times(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}×"
-
-
-def interval(bounds: tuple[float, float] | None) -> str:
-    return "" if bounds is None else f"({bounds[0]:.2f}–{bounds[1]:.2f})"
-
-
 def ago(moment: float) -> str:
     """A time stamp in words; empty for 0."""
     if not moment:

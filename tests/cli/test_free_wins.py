@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from kernel_assistant.cli.free_wins import conclusion, free_wins_table, line
+from kernel_assistant.cli.free_wins import conclusion, free_wins_table
 from kernel_assistant.cli.report import report
 from kernel_assistant.records import Best, FreeWin, JobOutcome, OptimizeResult, decode
+from kernel_assistant.session.words import of_free_win
 
 MODULE = """
 import torch
@@ -113,10 +114,12 @@ def test_the_kernel_is_set_beside_the_best(wins: tuple[FreeWin, ...], kernel: fl
 
 
 def test_each_has_a_line_while_the_job_runs() -> None:
-    assert line(win("channels_last", 1.2)) == "channels last 1.20× compile"
-    assert line(win("compile", 1.2)) == "compile 2.40× eager"
-    assert line(win("tf32", 2.0, passes=False)) == "tf32 2.00× compile, changes results"
-    assert line(FreeWin(name="max_autotune", write="x", note="not measured: no time")).endswith("not measured: no time")
+    assert of_free_win(win("channels_last", 1.2)) == "channels last 1.20× compile"
+    assert of_free_win(win("compile", 1.2)) == "compile 2.40× eager"
+    assert of_free_win(win("tf32", 2.0, passes=False)) == "tf32 2.00× compile, changes results"
+    assert of_free_win(FreeWin(name="max_autotune", write="x", note="not measured: no time")).endswith(
+        "not measured: no time"
+    )
 
 
 @pytest.mark.slow

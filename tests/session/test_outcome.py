@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.cli.report import report, verdict
+from kernel_assistant.cli.report import report
 from kernel_assistant.records import (
     Accuracy,
     Evaluation,
@@ -19,6 +19,7 @@ from kernel_assistant.records import (
 )
 from kernel_assistant.session.applied_timing import AppliedRow, conclude
 from kernel_assistant.session.outcome import best_of, outcome_of
+from kernel_assistant.session.words import verdict
 
 
 def timing(compiled=2.0, eager=3.0, spread=0.05):
