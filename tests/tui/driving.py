@@ -1,0 +1,26 @@
+"""A user's eyes and patience for the application that runs in the test's own process."""
+
+from __future__ import annotations
+
+import time
+
+
+def shown(app):
+    """The text of the screen, line by line, as the compositor has it."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+async def until(pilot, *wanted, seconds=60):
+    """What the screen shows, once every one of `wanted` is so: a text that it has, or a function that gives true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        await pilot.pause(0.05)
+        text = shown(pilot.app)
+        missing = [one for one in wanted if not (one() if callable(one) else one in text)]
+        if not missing:
+            return text
+        assert time.monotonic() < deadline, f"not seen: {missing}\n{text}"
+
+
+async def until_gone(pilot, part, seconds=60):
+    return await until(pilot, lambda: part not in shown(pilot.app), seconds=seconds)

@@ -1,0 +1,95 @@
+"""The program in a real terminal: tmux, with a server of its own for each test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+CONF = """
+set -g remain-on-exit on
+set -g default-terminal tmux-256color
+set -g status off
+set -g escape-time 20
+set -ga terminal-overrides ",*:RGB"
+"""
+#: Names of keys as Textual has them, where tmux has another.
+KEYS = {"escape": "Escape", "enter": "Enter", "tab": "Tab", "space": "Space", "down": "Down", "up": "Up"}
+
+
+class Terminal:
+    """`command` in one pane of `width` × `height` cells."""
+
+    def __init__(self, command, *, cwd, width=120, height=40, environ=None):
+        # A socket's path has to be short.
+        self._folder = Path(tempfile.mkdtemp(prefix="ka-tmux-"))
+        conf = self._folder / "tmux.conf"
+        conf.write_text(CONF)
+        self._command = ["tmux", "-u", "-S", str(self._folder / "s"), "-f", str(conf)]
+        inherited = {name: text for name, text in os.environ.items() if not name.startswith("TMUX")}
+        inherited |= {"COLORTERM": "truecolor", **(environ or {})}
+        size = ["-x", str(width), "-y", str(height)]
+        started = [*self._command, "new-session", "-d", *size, "-c", str(cwd), *map(str, command)]
+        subprocess.run(started, env=inherited, check=True)
+
+    def _tmux(self, *arguments):
+        return subprocess.run([*self._command, *arguments], check=True, capture_output=True, text=True).stdout
+
+    def _pane(self, what):
+        return self._tmux("display-message", "-p", f"#{{{what}}}").strip()
+
+    @property
+    def pid(self):
+        return int(self._pane("pane_pid"))
+
+    @property
+    def status(self):
+        """Exit status of the program; None while it runs."""
+        return int(self._pane("pane_dead_status") or "-1") if self._pane("pane_dead") == "1" else None
+
+    def text(self, *, colours=False):
+        """What the screen shows."""
+        return self._tmux("capture-pane", "-p", *(["-e"] if colours else []))
+
+    def press(self, *keys):
+        for key in keys:
+            self._tmux("send-keys", KEYS.get(key, key))
+
+    def write(self, text):
+        self._tmux("send-keys", "-l", text)
+
+    def resize(self, width, height):
+        self._tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def until(self, *parts, seconds=30):
+        """The screen once it has every one of `parts`."""
+        return self.until_true(lambda shown: all(part in shown for part in parts), seconds)
+
+    def until_gone(self, part, seconds=30):
+        return self.until_true(lambda shown: part not in shown, seconds)
+
+    def until_true(self, condition, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not condition(shown := self.text()):
+            assert time.monotonic() < deadline, f"status {self.status}\n{shown}"
+            time.sleep(0.05)
+        return shown
+
+    def until_ended(self, seconds=30):
+        """Exit status."""
+        deadline = time.monotonic() + seconds
+        while self.status is None:
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.05)
+        return self.status
+
+    def hang_up(self):
+        """Close the window: the program gets SIGHUP, and its terminal is gone."""
+        self._tmux("kill-server")
+
+    def close(self):
+        subprocess.run([*self._command, "kill-server"], capture_output=True, check=False)
+        shutil.rmtree(self._folder, ignore_errors=True)
