@@ -1,0 +1,122 @@
+"""An hour of a job as its host leaves it: 10,000 events in the log, the ended job in the store. None of it was run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernel_assistant.config import Settings
+from kernel_assistant.events import (
+    AnyEvent,
+    BaselineMeasured,
+    BestImproved,
+    CandidateEvaluated,
+    JobFinished,
+    JobQueued,
+    JobStarted,
+    Progress,
+    TaskOpened,
+)
+from kernel_assistant.records import Accuracy, Evaluation, JobOutcome, OptimizeResult, Outcome, Stage, Tier, Timing
+from kernel_assistant.records.evaluation import Diagnostic
+from kernel_assistant.session.event_log import EventLog
+from kernel_assistant.source.build import build_task
+from kernel_assistant.store import JobOptions, JobState, Store
+
+_EAGER_MS, _COMPILE_MS = 0.906, 0.212
+
+
+def write_long_job(settings: Settings, module: Path, count: int) -> str:
+    """The number of a job with `count` events, of the first class of `module`."""
+    store = Store(settings.state_dir)
+    task = build_task(str(module), target="cpu", numerics="kernelbench")
+    job = store.add_job(task, JobOptions(), "cpu:0").id
+    store.mark_running(job)
+    folder = settings.jobs_dir / job
+    folder.mkdir(parents=True)
+    log = EventLog(folder / "events.jsonl", job)
+    for event in _beginning(task.name):
+        log.append(event)
+    for turn in range(1, count + 1 - 5):
+        log.append(_middle(turn))
+    result = OptimizeResult(
+        task=task.name,
+        target="cpu",
+        device="cpu:0",
+        outcome=JobOutcome.no_measurable_gain,
+        best=None,
+        evaluations=count,
+        seconds=3600.0,
+        stop_reason="wall_time",
+        artifacts={"job": job},
+    )
+    log.append(JobFinished(result=result))
+    store.mark_ended(job, JobState.done, result=result)
+    store.close()
+    return job
+
+
+def _beginning(task: str) -> tuple[AnyEvent, ...]:
+    return (
+        JobQueued(task=task, target="cpu"),
+        JobStarted(device="cpu:0"),
+        TaskOpened(graph="%0 = sigmoid(%x0)", nodes=6),
+        BaselineMeasured(eager_ms=_EAGER_MS, compile_ms=_COMPILE_MS, floor_ms=0.05),
+    )
+
+
+def _middle(turn: int) -> AnyEvent:
+    """Every tenth a word of the loop, every third of the rest a compiler's error, now and then something better."""
+    if turn % 500 == 0:
+        return BestImproved(
+            candidate=f"{turn:064x}",
+            schedule=f"rows tile={turn}",
+            candidate_ms=_COMPILE_MS / (1 + turn / 10_000),
+            speedup_vs_eager=_EAGER_MS / _COMPILE_MS * (1 + turn / 10_000),
+            speedup_vs_compile=1 + turn / 10_000,
+        )
+    if turn % 10 == 0:
+        return Progress(phase="search", message=f"turn {turn}")
+    return CandidateEvaluated(
+        turn=turn, schedule=f"rows tile={turn}", origin="generator", evaluation=_evaluation(turn, broken=turn % 3 == 0)
+    )
+
+
+def _evaluation(turn: int, *, broken: bool) -> Evaluation:
+    if broken:
+        return Evaluation(
+            candidate=f"{turn:064x}",
+            tier=Tier.quick,
+            outcome=Outcome.compile_error,
+            stage=Stage.compile,
+            message=f"line {turn}: 'rows' was not declared in this scope",
+            diagnostics=(Diagnostic(message="'rows' was not declared in this scope", file="rows.cpp", line=turn),),
+        )
+    accuracy = Accuracy(
+        error=1e-7,
+        reference_error=1e-7,
+        error_ratio=1.0,
+        relative_error=1e-8,
+        inputs_tried=2,
+        shapes_tried=1,
+        bit_reproducible=True,
+    )
+    taken = _COMPILE_MS * (1.3 - (turn % 97) / 200)
+    timing = Timing(
+        candidate_ms=taken,
+        eager_ms=_EAGER_MS,
+        compile_ms=_COMPILE_MS,
+        speedup_vs_eager=_EAGER_MS / taken,
+        speedup_vs_compile=_COMPILE_MS / taken,
+        floor_ms=0.05,
+        roofline=0.05 / taken,
+    )
+    return Evaluation(
+        candidate=f"{turn:064x}",
+        tier=Tier.quick,
+        outcome=Outcome.correct,
+        stage=Stage.profile,
+        message="correct",
+        accuracy=accuracy,
+        timing=timing,
+        precision="f32",
+    )
