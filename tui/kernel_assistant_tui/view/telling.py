@@ -1,0 +1,113 @@
+"""Lines for what a job tells: one or more for an event."""
+
+from __future__ import annotations
+
+from kernel_assistant.events import (
+    AnyEvent,
+    BaselineMeasured,
+    BestImproved,
+    CandidateEvaluated,
+    FreeWinMeasured,
+    JobFailed,
+    JobFinished,
+    JobQueued,
+    JobStarted,
+    Progress,
+    TaskOpened,
+    Warned,
+)
+from kernel_assistant.records import Evaluation, Outcome, Timing
+from kernel_assistant.session.words import milliseconds, of_baseline, of_best, of_free_win, times, verdict
+from kernel_assistant_tui.view.lines import Kind, Line
+
+#: Of a bad candidate's messages. A template's error may come with hundreds.
+MOST_DIAGNOSTICS = 12
+#: Of a candidate's hash, as `show` has it.
+SHORT_HASH = 8
+
+
+def lines_of(event: AnyEvent, timing: Timing | None) -> list[Line]:
+    """`timing` is that of the best candidate, from which the last word follows. The first line has the time."""
+    lines = _lines(event, timing)
+    first = lines[0]
+    return [Line(first.kind, first.text, first.conversation, event.time), *lines[1:]]
+
+
+def _lines(event: AnyEvent, timing: Timing | None) -> list[Line]:
+    match event:
+        case JobQueued():
+            ahead = f", {event.position} jobs before it" if event.position else ""
+            return [Line(Kind.phase, f"queued for {event.target}{ahead}: {event.task}")]
+        case JobStarted():
+            return [Line(Kind.phase, f"{'going on' if event.resumed else 'started'} on {event.device}")]
+        case Progress():
+            return [Line(Kind.phase, event.message or event.phase)]
+        case TaskOpened():
+            return [Line(Kind.phase, f"module exported: {event.nodes} operators")]
+        case BaselineMeasured():
+            return [Line(Kind.phase, of_baseline(event))]
+        case CandidateEvaluated():
+            return _of_evaluation(event)
+        case BestImproved():
+            return [Line(Kind.best, f"best {of_best(event)}")]
+        case FreeWinMeasured():
+            return [Line(Kind.free, f"free: {of_free_win(event.win)}")]
+        case Warned():
+            return _each(Kind.warning, f"warning: {event.message}")
+        case JobFinished():
+            return [Line(Kind.end, f"ended: {verdict(event.result, timing)}")]
+        case JobFailed():
+            return _of_failure(event)
+
+
+def _of_evaluation(event: CandidateEvaluated) -> list[Line]:
+    found = event.evaluation
+    head = f"turn {event.turn}  {found.candidate[:SHORT_HASH]}  {found.tier.value}  "
+    if found.outcome is Outcome.correct:
+        return [Line(Kind.good, head + _figures(found) + (f"  {event.schedule}" if event.schedule else ""))]
+    outcome = found.outcome.value.replace("_", " ")
+    first, *rest = f"{outcome}: {found.message}".splitlines()
+    return [Line(Kind.bad, head + first), *(Line(Kind.detail, f"  {line}") for line in rest), *_details(found)]
+
+
+def _figures(found: Evaluation) -> str:
+    parts = ["correct"]
+    if found.timing is not None:
+        timing = found.timing
+        parts.append(milliseconds(timing.candidate_ms))
+        compared = timing.speedup_vs_compile
+        parts.append(f"{times(timing.speedup_vs_eager)} eager")
+        parts += [] if compared is None else [f"{times(compared)} torch.compile"]
+    if found.accuracy is not None:
+        parts.append(f"error {found.accuracy.error:.2g} ({found.accuracy.error_ratio:.2g}× PyTorch's)")
+    return ", ".join(parts)
+
+
+def _details(found: Evaluation) -> list[Line]:
+    lines: list[Line] = []
+    for one in found.diagnostics[:MOST_DIAGNOSTICS]:
+        place = ":".join(part for part in (one.file, str(one.line) if one.line else "") if part)
+        lines += _each(Kind.detail, f"  {place + ': ' if place else ''}{one.severity}: {one.message}")
+    left = len(found.diagnostics) - MOST_DIAGNOSTICS
+    if left > 0:
+        lines.append(Line(Kind.detail, f"  and {left} more"))
+    wrong = found.mismatch
+    if wrong is not None:
+        place = ", ".join(map(str, wrong.index))
+        share = f"{wrong.count} of {wrong.total} elements, {wrong.why}, on {wrong.workload}"
+        text = f"  {wrong.output}[{place}] got {_value(wrong.got)}, float64 says {_value(wrong.want)}: {share}"
+        lines.append(Line(Kind.detail, text))
+    return lines
+
+
+def _value(value: float | None) -> str:
+    return "no finite number" if value is None else f"{value:.6g}"
+
+
+def _of_failure(event: JobFailed) -> list[Line]:
+    lines = _each(Kind.failure, f"failed: {event.cause}")
+    return [*lines, *_each(Kind.detail, f"next: {event.next_step}")] if event.next_step else lines
+
+
+def _each(kind: Kind, text: str) -> list[Line]:
+    return [Line(kind, line) for line in text.splitlines() or [""]]
