@@ -94,6 +94,15 @@ class EventLog:
             self._file = None
 
 
+def log_path(jobs_dir: Path, job: str) -> Path:
+    return jobs_dir / job / "events.jsonl"
+
+
+def recorded_events(path: Path) -> tuple[AnyEvent, ...]:
+    """What is on record of a job, whether a host is there or not; empty where nothing is. Raises StoreError."""
+    return tuple(decode_event(line) for line in _sound_lines(path))
+
+
 def _open_at_end(path: Path, lines: list[bytes]) -> FileIO:
     """Open for writing behind the sound lines: a torn last line of a crashed host is cut off."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -15,7 +15,7 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_INTERNAL, Cancelled, KernelAssistantError, StoreError, UsageError
 from kernel_assistant.events import AnyEvent, JobFailed, JobFinished, JobQueued, JobStarted
 from kernel_assistant.records import JobOutcome, KernelTask, OptimizeResult, Step
-from kernel_assistant.session.event_log import EventLog
+from kernel_assistant.session.event_log import EventLog, log_path
 from kernel_assistant.session.lane import Job, Lane
 from kernel_assistant.session.wire import HostEnding
 from kernel_assistant.session.workers import WorkerPool
@@ -233,7 +233,7 @@ class JobTable:
         _append_quietly(job.log, event)
 
     def _log_path(self, job: str) -> Path:
-        return self._settings.jobs_dir / job / "events.jsonl"
+        return log_path(self._settings.jobs_dir, job)
 
 
 def empty_result(row: JobRow, outcome: JobOutcome) -> OptimizeResult:

@@ -115,6 +115,23 @@ class Store:
         with self._database.reading() as db:
             return int(db.execute("PRAGMA data_version").fetchone()[0])
 
+    def stamp(self) -> tuple[object, ...]:
+        """Another value once a job has begun, gone on or ended, a scan has ended, or something was applied, taken back
+        or discarded; the same while jobs only do their work."""
+        columns = (
+            "(SELECT total(id) FROM jobs WHERE state = 'queued'), (SELECT total(id) FROM jobs WHERE state = 'running')",
+            "(SELECT count(*) FROM jobs), (SELECT max(ended) FROM jobs), (SELECT max(started) FROM jobs)",
+            "(SELECT count(*) FROM scans WHERE document != ''), (SELECT count(*) FROM discarded)",
+            "(SELECT count(*) FROM edits), (SELECT max(undone) FROM edits)",
+        )
+        with self._database.reading() as db:
+            return tuple(db.execute(f"SELECT {', '.join(columns)}").fetchone())
+
+    def paths(self) -> list[str]:
+        """Every file that a job was about."""
+        with self._database.reading() as db:
+            return [str(path) for (path,) in db.execute("SELECT DISTINCT path FROM jobs")]
+
     def find_unfinished(self, task: KernelTask, options: JobOptions) -> JobRow | None:
         """The newest queued, running or interrupted job that would do the same work."""
         condition = "WHERE key = ? AND state IN ('queued', 'running', 'interrupted') ORDER BY id DESC LIMIT 1"

@@ -1,0 +1,1 @@
+"""The session host, called in threads."""

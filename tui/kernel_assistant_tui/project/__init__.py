@@ -1,0 +1,1 @@
+"""What lies in the project: classes, what is known of them, changes."""

@@ -1,0 +1,53 @@
+"""Colours: two themes of our own, those that come with Textual, and what a terminal without UTF-8 gets."""
+
+from __future__ import annotations
+
+import os
+
+from textual.theme import BUILTIN_THEMES, Theme
+
+DEFAULT = "kernel-dark"
+
+OWN = (
+    Theme(
+        name=DEFAULT,
+        primary="#7aa2f7",
+        secondary="#9ece6a",
+        accent="#e0af68",
+        warning="#e0af68",
+        error="#f7768e",
+        success="#9ece6a",
+        foreground="#c8cee0",
+        background="#16181d",
+        surface="#1b1e25",
+        panel="#262a33",
+        dark=True,
+    ),
+    Theme(
+        name="kernel-light",
+        primary="#2f5fb3",
+        secondary="#3f7a1f",
+        accent="#8f5a00",
+        warning="#8f5a00",
+        error="#b3261e",
+        success="#2f6f14",
+        foreground="#1f2430",
+        background="#fbfbfc",
+        surface="#f2f3f6",
+        panel="#e2e5ec",
+        dark=False,
+    ),
+)
+
+NAMES = (*(theme.name for theme in OWN), *sorted(BUILTIN_THEMES))
+
+
+def draws_boxes() -> bool:
+    """Whether the terminal may be sent more than ASCII, by the locale of whoever started us.
+
+    Python itself sets LC_CTYPE to C.UTF-8 where the locale is C (PEP 538): that says nothing of the terminal.
+    """
+    every, ctype, lang = (os.environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    if ctype == "C.UTF-8" and lang in ("", "C", "POSIX"):
+        ctype = ""
+    return (every or ctype or lang).lower().replace("-", "").endswith("utf8")
