@@ -16,22 +16,11 @@ from kernel_assistant.records import JobOutcome, decode
 from kernel_assistant.records.transcript import Transcript
 from kernel_assistant.session.client import Client
 from tests.agent.models import EVALUATE, FINISH, write
+from tests.common.modules import POINTWISE
 from tests.policy.endpoint import Handler, calling, chunk, served
 
 pytestmark = pytest.mark.slow
 
-MODULE = """
-import torch
-
-
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2
-
-
-def get_inputs():
-    return [torch.randn(64, 128)]
-"""
 SOURCE = """// launch: net(x=x0, out=out0, n=B*128)
 #include "plan.h"
 extern "C" void net(const net_args* a) {
@@ -44,7 +33,7 @@ extern "C" void net(const net_args* a) {
 def run(tmp_path_factory, python_path):
     """Arguments → the finished process. One session host for all tests of this file."""
     folder = tmp_path_factory.mktemp("home")
-    (folder / "net.py").write_text(MODULE)
+    (folder / "net.py").write_text(POINTWISE)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
             patch.delenv(name)

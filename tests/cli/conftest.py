@@ -5,29 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.start import find_host
+from tests.common.hosts import start_host
+from tests.common.modules import POINTWISE
 
 TINY_HOST = Path(__file__).parent.parent / "session" / "tiny_host.py"
-
-MODULE = """
-import torch
-
-
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2
-
-
-def get_inputs():
-    return [torch.randn(64, 128)]
-"""
 
 
 @pytest.fixture
@@ -64,11 +51,7 @@ def run(home, command):
 @pytest.fixture
 def tiny(settings):
     """A host whose jobs do what the first line of the module's file says."""
-    child = subprocess.Popen([sys.executable, str(TINY_HOST)])
-    while (stream := find_host(settings)) is None:
-        assert child.poll() is None
-        time.sleep(0.01)
-    stream.close()
+    child = start_host(TINY_HOST, settings)
     yield child
     child.kill()
     child.wait()
@@ -80,7 +63,7 @@ def module(home):
 
     def write(first_line="", name="model.py"):
         path = home / name
-        path.write_text(f"# {first_line}\n{MODULE}")
+        path.write_text(f"# {first_line}\n{POINTWISE}")
         return path
 
     return write

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -13,7 +12,7 @@ import pytest
 
 from kernel_assistant.records import Evaluation, JobOutcome, OptimizeResult, decode
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.start import find_host
+from tests.common.hosts import start_host
 
 pytestmark = pytest.mark.slow
 
@@ -66,11 +65,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def scripted(settings):
-    child = subprocess.Popen([sys.executable, str(SCRIPTED_HOST)])
-    while (stream := find_host(settings)) is None:
-        assert child.poll() is None
-        time.sleep(0.01)
-    stream.close()
+    child = start_host(SCRIPTED_HOST, settings)
     yield child
     workers = psutil.Process(child.pid).children(recursive=True)
     Client(settings).shutdown()

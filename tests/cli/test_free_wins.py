@@ -9,8 +9,9 @@ import pytest
 
 from kernel_assistant.cli.free_wins import conclusion, free_wins_table
 from kernel_assistant.cli.report import report
-from kernel_assistant.records import Best, FreeWin, JobOutcome, OptimizeResult, decode
+from kernel_assistant.records import FreeWin, OptimizeResult, decode
 from kernel_assistant.session.words import of_free_win
+from tests.common import results
 
 MODULE = """
 import torch
@@ -50,30 +51,9 @@ def win(name: str, speedup: float, *, passes: bool = True) -> FreeWin:
 def result(*wins: FreeWin, kernel: float | None = None) -> OptimizeResult:
     best = None
     if kernel is not None:
-        best = Best(
-            policy="p",
-            speedup_vs_eager=2 * kernel,
-            speedup_vs_compile=kernel,
-            speedup_vs_compile_ci=(0.97 * kernel, 1.03 * kernel),
-            error_vs_fp64=1e-6,
-            error_ratio=1.0,
-            precision="f32",
-            roofline=0.5,
-            share_in_our_kernels=1.0,
-            files=(),
-        )
-    return OptimizeResult(
-        task="m.py:N",
-        target="cuda",
-        device="d",
-        outcome=JobOutcome.no_candidate if best is None else JobOutcome.improved,
-        best=best,
-        evaluations=0,
-        seconds=1.0,
-        stop_reason="finished",
-        artifacts={"job": "7"},
-        free_wins=wins,
-    )
+        confidence = (0.97 * kernel, 1.03 * kernel)
+        best = results.best(speedup_vs_compile=kernel, speedup_vs_compile_ci=confidence)
+    return results.result(target="cuda", best=best, artifacts={"job": "7"}, free_wins=wins)
 
 
 def test_without_any_there_is_no_table() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ import pytest_asyncio
 
 from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.start import find_host
+from tests.common import hosts, results
 from tests.lsp.editor import MODEL, Editor
 
 HOSTS = Path(__file__).parent.parent / "session"
@@ -50,12 +47,8 @@ def start_host(settings):
     started = []
 
     def start(name):
-        child = subprocess.Popen([sys.executable, str(HOSTS / name)])
+        child = hosts.start_host(HOSTS / name, settings)
         started.append(child)
-        while (stream := find_host(settings)) is None:
-            assert child.poll() is None
-            time.sleep(0.01)
-        stream.close()
         return child
 
     yield start
@@ -82,8 +75,6 @@ async def start_editor(workspace):
 @pytest.fixture
 def improved(settings, tmp_path):
     """File and its text → the number of a job that improved its class Gate. The kernels are not for running."""
-    from kernel_assistant.records import JobOutcome, OptimizeResult
-    from kernel_assistant.records.result import Best
     from kernel_assistant.source.build import build_task
     from kernel_assistant.store import JobOptions, JobState, Store
 
@@ -93,29 +84,7 @@ def improved(settings, tmp_path):
         row = store.add_job(task, JobOptions(), "cpu:0")
         store.mark_running(row.id)
         artifacts = write_result(settings.jobs_dir / row.id / "result", task)
-        best = Best(
-            policy="generator",
-            speedup_vs_eager=3.0,
-            speedup_vs_compile=2.0,
-            speedup_vs_compile_ci=(1.9, 2.1),
-            error_vs_fp64=1e-7,
-            error_ratio=1.0,
-            precision="fp32",
-            roofline=0.5,
-            share_in_our_kernels=1.0,
-            files=(),
-        )
-        result = OptimizeResult(
-            task=task.name,
-            target="cpu",
-            device="test",
-            outcome=JobOutcome.improved,
-            best=best,
-            evaluations=1,
-            seconds=1.0,
-            stop_reason="finished",
-            artifacts={"job": row.id, **artifacts},
-        )
+        result = results.result(task=task.name, best=results.best(), artifacts={"job": row.id, **artifacts})
         store.mark_ended(row.id, JobState.done, result=result)
         store.close()
         return row.id

@@ -10,10 +10,11 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from kernel_assistant.records import BufferSpec, Candidate, JobOutcome, Launch, OptimizeResult, Plan
+from kernel_assistant.records import BufferSpec, Candidate, JobOutcome, Launch, Plan
 from kernel_assistant.source.build import build_task
 from kernel_assistant.store import JobOptions, JobState, Store
 from kernel_assistant_lsp.features.ghost import LABEL
+from tests.common import results
 from tests.policy.endpoint import fails, says, served
 
 pytestmark = pytest.mark.asyncio
@@ -124,14 +125,4 @@ async def test_typing_on_ends_the_reply_and_the_process_stays(start_editor, endp
 
 
 def passed(task):
-    return OptimizeResult(
-        task=task.name,
-        target="cuda",
-        device="GPU",
-        outcome=JobOutcome.no_measurable_gain,
-        best=None,
-        evaluations=1,
-        seconds=1.0,
-        stop_reason="finished",
-        artifacts={},
-    )
+    return results.result(task=task.name, target="cuda", outcome=JobOutcome.no_measurable_gain)

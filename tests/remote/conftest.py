@@ -17,22 +17,10 @@ import pytest
 from kernel_assistant.config import Settings, resolve
 from kernel_assistant.remote.ssh import Ssh
 from kernel_assistant.session.client import Client
+from tests.common.modules import POINTWISE
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 SSH = shutil.which("ssh")
-
-MODULE = """
-import torch
-
-
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2
-
-
-def get_inputs():
-    return [torch.randn(64, 128)]
-"""
 
 
 def _lacking():
@@ -169,5 +157,5 @@ def run(here):
 @pytest.fixture
 def module(here):
     path = here / "net.py"
-    path.write_text(MODULE)
+    path.write_text(POINTWISE)
     return path

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.records import InputSource, JobOutcome, KernelTask, OptimizeResult, Workload, encode
+from kernel_assistant.records import InputSource, KernelTask, Workload, encode
 from kernel_assistant.remote.elsewhere import cannot_run_here
 from kernel_assistant.store import JobOptions, JobRow, JobState
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
+from tests.common.results import result
 
 
 @pytest.fixture
@@ -19,21 +20,11 @@ def job(tmp_path):
         device = tmp_path / "device.json"
         device.write_bytes(encode(DeviceFacts(target=target, name="A device", arch=arch)))
         name = f"binaries/kernels.{arch}.{'cubin' if target == 'cuda' else 'so'}"
-        result = OptimizeResult(
-            task="net.py:Net",
-            target=target,
-            device="A device",
-            outcome=JobOutcome.no_measurable_gain,
-            best=None,
-            evaluations=1,
-            seconds=1.0,
-            stop_reason="finished",
-            artifacts={"device.json": str(device), name: str(tmp_path / name)},
-        )
+        done = result(target=target, artifacts={"device.json": str(device), name: str(tmp_path / name)})
         task = KernelTask(
             path="/net.py", content="", class_name="Net", source=InputSource.get_inputs, workloads=(Workload(),)
         )
-        return JobRow(id="1", task=task, options=JobOptions(), state=JobState.done, result=result)
+        return JobRow(id="1", task=task, options=JobOptions(), state=JobState.done, result=done)
 
     return make
 

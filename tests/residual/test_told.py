@@ -16,9 +16,10 @@ from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search import initial
 from kernel_assistant.policy.generator import GeneratorPolicy
-from kernel_assistant.records import JobOutcome, Numerics, OptimizeResult, Outcome, StopReason, Tier
+from kernel_assistant.records import JobOutcome, Numerics, Outcome, StopReason, Tier
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.outcome import best_of
+from tests.common.results import result
 from tests.judge import kernels
 from tests.residual.modules import CONV
 
@@ -55,18 +56,8 @@ def test_full_tier_and_what_is_told(worker: Worker, cache: Path, tmp_path: Path)
         evaluation=evaluation,
         binaries={},
     )
-    result = OptimizeResult(
-        task="Conv",
-        target="cpu",
-        device="here",
-        outcome=JobOutcome.no_measurable_gain,
-        best=best,
-        evaluations=1,
-        seconds=1.0,
-        stop_reason="finished",
-        artifacts=write,
-    )
-    told = next(line for line in report(result) if "in our kernels" in line)
+    measured = result(outcome=JobOutcome.no_measurable_gain, best=best, artifacts=write)
+    told = next(line for line in report(measured) if "in our kernels" in line)
     assert "(partial)" in told and "PyTorch's own calls: conv2d (n0)" in told
 
 

@@ -15,18 +15,6 @@ from tests.serving.tiny import Lesson, Size
 
 SIZE = Size(context=1024, vocabulary=900)
 STEPS = 160
-MODULE = """
-import torch
-
-
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2
-
-
-def get_inputs():
-    return [torch.randn(64, 128)]
-"""
 _GRAPH = "x0 f32[B,D0]\nn0 = relu(x0)\nn1 = mul(n0, 2)\nreturn n1\nB=64 D0=128 {arch} f32 eager {eager}"
 SOURCE = """// launch: k0(x0, out0, n=B*D0)
 #include "ka/pointwise.h"

@@ -22,6 +22,7 @@ from kernel_assistant.serving.convert_run import convert
 from kernel_assistant.serving.registry import SHIPPED
 from kernel_assistant.serving.state import running, stop_running
 from kernel_assistant.session.client import Client
+from tests.common.modules import POINTWISE
 from tests.serving import by_heart, tiny
 from tests.serving.servers import below, eventually
 
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 def run(tmp_path_factory, python_path):
     """Arguments → what the command printed. One session host for all, and one server at a time."""
     folder = tmp_path_factory.mktemp("home")
-    (folder / "net.py").write_text(by_heart.MODULE)
+    (folder / "net.py").write_text(POINTWISE)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
             if name != "KERNEL_ASSISTANT_VLLM_PYTHON":

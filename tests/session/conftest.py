@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.start import find_host
+from tests.common.hosts import start_host
 
 
 @pytest.fixture
@@ -28,20 +24,11 @@ def start_tiny(settings):
     started = []
 
     def start(**environment):
-        child = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("tiny_host.py"))],
-            env={**os.environ, **environment},
-            stderr=subprocess.PIPE,
-        )
+        child = start_host(Path(__file__).with_name("tiny_host.py"), settings, **environment)
         started.append(child)
-        while (stream := find_host(settings)) is None:
-            assert child.poll() is None, child.stderr.read().decode()
-            time.sleep(0.01)
-        stream.close()
         return child
 
     yield start
     for child in started:
         child.kill()
         child.wait()
-        child.stderr.close()

@@ -11,10 +11,11 @@ import pytest
 
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.events import AnyEvent, FreeWinMeasured, Progress, Warned, decode_event, encode_event
-from kernel_assistant.records import FreeWin, JobOutcome, OptimizeResult, decode, encode
+from kernel_assistant.records import FreeWin, OptimizeResult, decode, encode
 from kernel_assistant.session import free_wins
 from kernel_assistant.session.free_wins import NO_TIME, FreeWinStep, reserved_seconds
 from kernel_assistant.store import JobOptions
+from tests.common.results import result
 from tests.judge import kernels
 
 TEXT = """
@@ -125,19 +126,8 @@ def test_a_cancel_ends_it_with_what_there_is(opened: Opened) -> None:
 
 def test_they_are_stored_with_the_result() -> None:
     win = FreeWin(name="tf32", write="x", ms=1.0, error_vs_fp64=1e-3, passes=False, note="changes results")
-    result = OptimizeResult(
-        task="m.py:N",
-        target="cuda",
-        device="d",
-        outcome=JobOutcome.no_candidate,
-        best=None,
-        evaluations=0,
-        seconds=1.0,
-        stop_reason="unsupported",
-        artifacts={"job": "7"},
-        free_wins=(win,),
-    )
-    assert decode(encode(result), OptimizeResult) == result
+    kept = result(free_wins=(win,))
+    assert decode(encode(kept), OptimizeResult) == kept
 
 
 @pytest.mark.parametrize(("fields", "why"), [({"passes": True}, "carries its error"), ({}, "says why")])

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.records import FreeWin, InputSource, JobOutcome, KernelTask, OptimizeResult, Workload
+from kernel_assistant.records import FreeWin, InputSource, KernelTask, Workload
 from kernel_assistant.session.gains import tf32_gain
 from kernel_assistant.store import JobOptions, JobState, Store
+from tests.common.results import result
 
 
 def add(store: Store, device: str, gain: float | None, name: str = "tf32") -> None:
@@ -17,19 +18,7 @@ def add(store: Store, device: str, gain: float | None, name: str = "tf32") -> No
     )
     row = store.add_job(task, JobOptions(), "cuda:0")
     win = FreeWin(name=name, write="x", speedup_vs_compile=gain, note="changes results")
-    result = OptimizeResult(
-        task="net.py:Net",
-        target="cuda",
-        device=device,
-        outcome=JobOutcome.no_measurable_gain,
-        best=None,
-        evaluations=1,
-        seconds=1.0,
-        stop_reason="finished",
-        artifacts={},
-        free_wins=(win,),
-    )
-    store.mark_ended(row.id, JobState.done, result=result)
+    store.mark_ended(row.id, JobState.done, result=result(target="cuda", device=device, free_wins=(win,)))
 
 
 @pytest.mark.parametrize(

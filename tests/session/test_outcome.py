@@ -9,7 +9,6 @@ from kernel_assistant.records import (
     Accuracy,
     Evaluation,
     JobOutcome,
-    OptimizeResult,
     Outcome,
     Stage,
     StopReason,
@@ -20,6 +19,7 @@ from kernel_assistant.records import (
 from kernel_assistant.session.applied_timing import AppliedRow, conclude
 from kernel_assistant.session.outcome import best_of, outcome_of
 from kernel_assistant.session.words import verdict
+from tests.common import results
 
 
 def timing(compiled=2.0, eager=3.0, spread=0.05):
@@ -102,17 +102,7 @@ def test_best_carries_the_confirmed_figures():
 
 def result(outcome, stop="finished"):
     best = best_of(evaluation(timing()), "p", ()) if outcome is JobOutcome.improved else None
-    return OptimizeResult(
-        task="m.py:N",
-        target="cpu",
-        device="d",
-        outcome=outcome,
-        best=best,
-        evaluations=0,
-        seconds=1.0,
-        stop_reason=stop,
-        artifacts={"job": "7"},
-    )
+    return results.result(outcome=outcome, best=best, stop_reason=stop, artifacts={"job": "7"})
 
 
 @pytest.mark.parametrize(

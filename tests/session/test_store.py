@@ -20,7 +20,6 @@ from kernel_assistant.records import (
     JobOutcome,
     KernelTask,
     Launch,
-    OptimizeResult,
     Outcome,
     Plan,
     Stage,
@@ -32,6 +31,7 @@ from kernel_assistant.records import (
 )
 from kernel_assistant.records.candidate import BufferSpec
 from kernel_assistant.store import JobKind, JobOptions, JobState, Store
+from tests.common.results import result as finished
 
 
 def task(content="x"):
@@ -74,17 +74,7 @@ def step(turn):
 
 
 def result():
-    return OptimizeResult(
-        task="model.py:Net",
-        target="cpu",
-        device="a CPU",
-        outcome=JobOutcome.no_candidate,
-        best=None,
-        evaluations=2,
-        seconds=1.5,
-        stop_reason="finished",
-        artifacts={"job": "1"},
-    )
+    return finished(evaluations=2, seconds=1.5, artifacts={"job": "1"})
 
 
 @pytest.fixture

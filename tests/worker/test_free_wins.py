@@ -21,6 +21,7 @@ from kernel_assistant.worker.open_task import OpenTask, open_task
 from kernel_assistant.worker.profiling import Profiler
 from kernel_assistant.worker.roofline import Ceilings
 from kernel_assistant.worker.verification import expect
+from tests.common.modules import POINTWISE
 
 CONVOLUTION = """
 import torch
@@ -36,17 +37,6 @@ class Net(nn.Module):
 
 def get_inputs():
     return [torch.randn(2, 4, 16, 16)]
-"""
-
-POINTWISE = """
-import torch
-
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2
-
-def get_inputs():
-    return [torch.randn(64, 64)]
 """
 
 PRODUCT = """
@@ -111,7 +101,7 @@ def test_where_each_applies(opened: Opener) -> None:
 
 def test_pooling_of_volumes_has_their_layout(opened: Opener) -> None:
     text = POINTWISE.replace("torch.relu(x) * 2", "torch.nn.functional.max_pool3d(x, 2)").replace(
-        "64, 64", "1, 2, 4, 4, 4"
+        "64, 128", "1, 2, 4, 4, 4"
     )
     change = changes_for(opened(text))["channels_last"]
     assert change.write == "module = module.to(memory_format=torch.channels_last_3d)"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernel_assistant.records import Best, FreeWin, InputSource, JobOutcome, KernelTask, OptimizeResult, Workload
+from kernel_assistant.records import FreeWin, InputSource, JobOutcome, KernelTask, Workload
 from kernel_assistant.records.line_profile import LineKernel, LineProfile, LineTime
 from kernel_assistant.store import JobKind, JobOptions, JobRow, JobState
 from kernel_assistant_lsp.snapshot import Snapshot
+from tests.common import results
 
 TEXT = """\
 import torch
@@ -28,17 +29,14 @@ def snapshot(text: str = TEXT, name: str = "net.py", encoding: str = "utf-16") -
 
 
 def job(outcome: JobOutcome = JobOutcome.improved, *, content: str = TEXT, partial: bool = False) -> JobRow:
-    best = Best(
-        policy="generator",
+    best = results.best(
         speedup_vs_eager=3.414,
         speedup_vs_compile=2.1,
         speedup_vs_compile_ci=(1.9, 2.3),
         error_vs_fp64=1.5e-7,
         error_ratio=0.9,
-        precision="f32",
         roofline=0.81,
         share_in_our_kernels=0.7 if partial else 1.0,
-        files=(),
         residual=("aten::sort",) if partial else (),
     )
     win = FreeWin(
@@ -50,18 +48,7 @@ def job(outcome: JobOutcome = JobOutcome.improved, *, content: str = TEXT, parti
         error_vs_fp64=1e-7,
         passes=True,
     )
-    result = OptimizeResult(
-        task="net.py:Net",
-        target="cpu",
-        device="a CPU",
-        outcome=outcome,
-        best=best,
-        evaluations=17,
-        seconds=12.0,
-        stop_reason="finished",
-        artifacts={},
-        free_wins=(win,),
-    )
+    result = results.result(outcome=outcome, best=best, evaluations=17, seconds=12.0, free_wins=(win,))
     task = KernelTask(
         path="/work/net.py",
         content=content,
