@@ -42,7 +42,7 @@ async def hints(wanted: given.Hints, report: Report) -> Answer:
 
 async def scan(wanted: given.Scan, report: Report) -> Answer:
     """The user's program under the recorder, as `kernel-assistant scan` runs it. Cancelling ends the program."""
-    ours = [sys.executable, "-m", "kernel_assistant", "scan", "--json", "--top", str(wanted.top)]
+    ours = [sys.executable, "-P", "-m", "kernel_assistant", "scan", "--json", "--top", str(wanted.top)]
     await report(0.0, f"running {' '.join(wanted.command)}")
     text, said = await _ended([*ours, "--", *wanted.command], wanted.folder or None)
     if not text.startswith("{"):

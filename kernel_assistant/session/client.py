@@ -132,6 +132,7 @@ class EventStream:
         self.job = job
         self.seq = 0
         self.ended = False
+        self._skipped = False
         self._first: AnyEvent | None = None
         connection.send({"id": 1, "method": "attach", "params": {"job": job, "from_seq": from_seq}})
         # The first event is fetched here, so that an unknown job and an ending host are told by the call itself.
@@ -153,18 +154,32 @@ class EventStream:
 
     def _receive(self, timeout: float | None) -> AnyEvent | None:
         message = _receive(self._connection, timeout, f"kernel-assistant attach {self.job} goes on with it")
-        if "event" in message:
-            event: AnyEvent = msgspec.convert(message["event"], AnyEvent)
-            self.seq, self.job = event.seq, event.job
-            self.ended = isinstance(event, (JobFinished, JobFailed))
-            return event
+        while "event" in message:
+            event = _understood(message["event"])
+            if event is not None:
+                self.seq, self.job = event.seq, event.job
+                self.ended = isinstance(event, (JobFinished, JobFailed))
+                return event
+            self._skipped = True
+            message = _receive(self._connection, timeout, f"kernel-assistant attach {self.job} goes on with it")
         if "error" in message:
             raise error_from_wire(message["error"])
         if not message["result"]["ended"]:
             raise HostError(
                 "the session host ended in the middle", f"kernel-assistant attach {self.job} goes on with it"
             )
+        if self._skipped:
+            raise HostError("the session host is newer than this program", "start this program again")
         self.ended = True
+        return None
+
+
+def _understood(document: object) -> AnyEvent | None:
+    """None for what a newer host tells and this program has no word for."""
+    try:
+        event: AnyEvent = msgspec.convert(document, AnyEvent)
+        return event
+    except msgspec.ValidationError:
         return None
 
 

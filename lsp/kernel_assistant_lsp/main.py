@@ -25,6 +25,7 @@ def serve(port: int | None) -> None:
         server.start_tcp("127.0.0.1", port or 0)
     else:
         _serve_stdio(server, greeted)
+    server.end_early()
     # Threads may be waiting for a host or a store; there is nothing of theirs to save.
     os._exit(0)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lsprotocol import types
@@ -24,6 +25,7 @@ class Protocol(LanguageServerProtocol):
         #: A request that was answered before this was loaded (greeting.py).
         self.answered: int | str | None = None
         self._initialized = False
+        self._early: dict[int | str, Callable[[], None]] = {}
         super().__init__(server, converter)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
@@ -72,9 +74,34 @@ class Protocol(LanguageServerProtocol):
             return
         super()._send_response(msg_id, result, error)
 
+    @contextmanager
+    def ended_early_by(self, stop: Callable[[], None]) -> Iterator[None]:
+        """While this lasts, cancelling the request that is being handled calls `stop`, and the request answers with
+        what there is by then. pygls would answer with an error and let the work go on."""
+        identity = self.msg_id
+        assert identity is not None  # a request is being handled
+        self._early[identity] = stop
+        try:
+            yield
+        finally:
+            del self._early[identity]
+
+    def end_early(self) -> None:
+        """Stop what requests have started: nobody is there for their answers any more."""
+        for stop in list(self._early.values()):
+            stop()
+
+    def _handle_cancel_notification(self, msg_id: int | str) -> None:
+        stop = self._early.get(msg_id)
+        if stop is None:
+            super()._handle_cancel_notification(msg_id)
+        else:
+            stop()
+
     def cancel_others(self) -> None:
         """Cancel every request but the one that is being handled, in both directions. pygls does it at `shutdown`, but
         goes through a dict that cancelling changes."""
+        self.end_early()
         for identity, future in list(self._request_futures.items()):
             if identity != self.msg_id and not future.done():
                 future.cancel()

@@ -50,8 +50,8 @@ async def _round(context: Context, seen: tuple[int, int]) -> tuple[int, int]:
         for row in await in_thread(lambda: _active(context, settings)):
             if _is_ours(context, row):
                 follow_row(context, row, settings)
-    except KernelAssistantError:
-        return seen  # the store is locked or damaged: the next round tries again
+    except (KernelAssistantError, OSError):
+        return seen  # the store is locked, damaged or being moved: the next round tries again
     context.look_at_all()
     return version
 

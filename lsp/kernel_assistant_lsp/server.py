@@ -38,6 +38,10 @@ class Server(LanguageServer):
     def answered(self, identity: int | str | None) -> None:
         self._answering.answered = identity
 
+    def end_early(self) -> None:
+        """The client has gone: programs that were started for it end too."""
+        self._answering.end_early()
+
     def report_server_error(self, error: Exception, source: Any) -> None:
         """To the log: nobody who types wants a message box for a notification that came out of turn."""
         if isinstance(error, (UnicodeDecodeError, JSONDecodeError)):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import psutil
 import pytest
 from lsprotocol import types
 
@@ -47,3 +49,35 @@ async def test_inputs_recorded_from_a_program_serve_a_profile_of_what_is_typed(s
     assert line in [hint.position.line for hint in hints]
     params = types.HoverParams(text_document=document, position=types.Position(line, 10))
     assert "a forward" in (await editor.client.text_document_hover_async(params)).contents.value
+
+
+ENDLESS = PROGRAM.replace("for _ in range(5):", "while True:").replace(
+    "if __name__",
+    """
+import os
+open("pid", "w").write(str(os.getpid()))
+if __name__""",
+)
+
+
+async def test_a_recording_that_is_cancelled_ends_the_program_and_keeps_what_was_called(
+    start_editor, workspace, model, settings
+):
+    path = workspace / "bare.py"
+    path.write_text(model.read_text().partition("def get_inputs")[0])
+    (workspace / "endless.py").write_text(ENDLESS)
+    # What a hostile folder would like to have started.
+    (workspace / "kernel_assistant.py").write_text("raise SystemExit('not this one')")
+    editor = await start_editor()
+    editor.open(path)
+    record = editor.command("inputs", path, "Gate", how="record", program=["python", "endless.py"])
+    recording = asyncio.create_task(record)
+    while not any(json.loads(one.read_bytes())["calls"] for one in settings.state_dir.rglob("recording.json")):
+        assert not recording.done(), await recording
+        await asyncio.sleep(0.1)
+    (number,) = editor.client.protocol._request_futures
+    editor.client.cancel_request(types.CancelParams(id=number))
+    scan = await asyncio.wait_for(recording, 60)
+    assert scan["classes"][0]["name"] == "Gate" and scan["ended"] == "running"
+    assert not psutil.pid_exists(int((workspace / "pid").read_text()))
+    assert (await editor.command("profile", path, "Gate"))["job"]

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.session.threads import in_thread
@@ -14,10 +14,14 @@ from kernel_assistant_lsp.commands.arguments import text_of
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.documents import path_of
 from kernel_assistant_lsp.names import SCAN
+from kernel_assistant_lsp.protocol import Protocol
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """As `scan --json` prints it; without a `program` `{"scan": null, "needs": "program", …}` with choices."""
+    """As `scan --json` prints it; without a `program` `{"scan": null, "needs": "program", …}` with choices.
+
+    A request that is cancelled ends the program and answers with what was recorded until then.
+    """
     return await scan(context, argument)
 
 
@@ -30,18 +34,24 @@ async def scan(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     found = await in_thread(lambda: _interpreter(context, path))
     command = [found if word == "python" else word for word in program]
     # A process of its own: the recorder's program shares its terminal and its signals, which a server has none of.
+    # A folder that holds `kernel_assistant/` must not be what is started (-P).
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kernel_assistant", "scan", "--json", "--", *command),
+        *(sys.executable, "-P", "-m", "kernel_assistant", "scan", "--json", "--", *command),
         cwd=folder,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+
+    def stop() -> None:
+        if child.returncode is None:
+            child.terminate()
+
     try:
-        said, complaints = await child.communicate()
-    except asyncio.CancelledError:
-        child.terminate()
-        raise
+        with cast("Protocol", context.server.protocol).ended_early_by(stop):
+            said, complaints = await child.communicate()
+    finally:
+        stop()
     context.look_at_all()
     return _answer(said, complaints.decode(errors="replace"))
 
@@ -51,9 +61,9 @@ def _answer(said: bytes, complaints: str) -> dict[str, Any]:
         found = json.loads(said)
     except ValueError:
         lines = [line for line in complaints.strip().splitlines() if line]
-        raise UsageError(
-            lines[-2] if len(lines) > 1 else "the program could not be scanned", "\n".join(lines[-8:])
-        ) from None
+        causes = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        cause = causes[-1] if causes else "the program could not be scanned"
+        raise UsageError(cause, "\n".join(lines[-8:]) or "run the program by hand first") from None
     return {"scan": found["id"], **found}
 
 

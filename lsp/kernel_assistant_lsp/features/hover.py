@@ -69,7 +69,7 @@ def about_line(row: LineTime, profile: LineProfile, *, edited: bool) -> str:
     if row.kernels:
         what = "kernel" if profile.target == "cuda" else "operator"
         lines.append(f"| {what} | calls | time |\n|---|--:|--:|")
-        rows = (f"| `{_short(one.name)}` | {one.calls:g} | {duration(one.ms)} |" for one in row.kernels[:_MOST_KERNELS])
+        rows = (f"| `{one.plain}` | {one.calls:g} | {duration(one.ms)} |" for one in row.kernels[:_MOST_KERNELS])
         lines[-1] += "\n" + "\n".join(rows)
     stale = "; measured before the last edit of the class" if edited else ""
     lines.append(f"*eager PyTorch {profile.torch} on {profile.device}, median of {profile.runs} runs{stale}*")
@@ -127,9 +127,3 @@ def _speed(best: Best) -> str:
 def _accuracy(best: Best) -> str:
     roofline = f"; {best.roofline:.0%} of the roofline" if best.roofline else ""
     return f"error against float64 {best.error_vs_fp64:.2g}, {best.error_ratio:.2g} times PyTorch's own{roofline}"
-
-
-def _short(name: str) -> str:
-    """A kernel's name without its template arguments, which fill a screen."""
-    plain = name.removeprefix("void ").partition("<")[0].partition("(")[0].strip() or name
-    return plain.replace("|", "\\|")[:80]

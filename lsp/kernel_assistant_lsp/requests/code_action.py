@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lsprotocol import types
 
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.actions import KIND, actions
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.features import fixes, ghost
@@ -17,12 +18,12 @@ def register(context: Context) -> None:
         types.TEXT_DOCUMENT_CODE_ACTION,
         types.CodeActionOptions(code_action_kinds=[KIND, fixes.KIND], resolve_provider=True),
     )
-    def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
+    async def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
         snapshot = context.documents.opened(params.text_document.uri)
         only = params.context.only
         if snapshot is None or not context.trusted:
             return []
-        found = _fixes(context, snapshot, params.context) if _wants(fixes.KIND, only) else []
+        found = await _fixes(context, snapshot, params.context) if _wants(fixes.KIND, only) else []
         if not _wants(KIND, only):
             return found
         return found + actions(
@@ -35,14 +36,18 @@ def register(context: Context) -> None:
         )
 
 
-def _fixes(context: Context, snapshot: Snapshot, about: types.CodeActionContext) -> list[types.CodeAction]:
+async def _fixes(context: Context, snapshot: Snapshot, about: types.CodeActionContext) -> list[types.CodeAction]:
     versioned = context.abilities.versioned_edits
     found = fixes.of_hints(snapshot, about.diagnostics, versioned=versioned)
     if ghost.LABEL in snapshot.text and ghost.in_workspace(snapshot.path):
-        store = context.history.store
-        passed = store.has_passed(snapshot.text) or store.has_passed(ghost.without_labels(snapshot.text))
+        passed = await in_thread(lambda: _passed(context, snapshot.text))
         found += fixes.of_labels(snapshot, passed=passed, versioned=versioned)
     return found
+
+
+def _passed(context: Context, text: str) -> bool:
+    store = context.history.store
+    return store.has_passed(text) or store.has_passed(ghost.without_labels(text))
 
 
 def _wants(kind: types.CodeActionKind, only: Sequence[types.CodeActionKind | str] | None) -> bool:

@@ -14,6 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 def register(context: Context) -> None:
+    def passed(text: str) -> bool:
+        # In the thread that asks the model: the first look opens the store.
+        return context.history.store.has_passed(text)
+
     @context.server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
     async def inline_completion(params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
         snapshot = context.documents.opened(params.text_document.uri)
@@ -26,7 +30,6 @@ def register(context: Context) -> None:
             settings = context.settings(snapshot.path)
             if not (settings.endpoint or settings.model) or not ghost.in_workspace(snapshot.path):
                 return []
-            passed = context.history.store.has_passed
             return await ghost.continue_cuda(snapshot, params.position, lambda: context.model.client(settings), passed)
         except KernelAssistantError as error:
             _log.warning("no suggestion: %s", error.cause)
