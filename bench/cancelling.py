@@ -26,7 +26,11 @@ from kernel_assistant.serving.registry import SHIPPED, SHIPPED_NAME, find
 
 AIM: tuple[Any, float] = ("≤", 1.0)
 ENTRY = {"cpu": "  #pragma omp parallel for\n", "cuda": "  __shared__ float part[8];\n"}
-ENDLESS = "  for (volatile int go = 1; go;) {}\n"
+#: On CUDA a volatile variable lives in a register, and the loop around it goes: memory is what is asked there.
+ENDLESS = {
+    "cpu": "  for (volatile int go = 1; go;) {}\n",
+    "cuda": "  while (*(const volatile float*)a.x != 12345.678f) {}\n",
+}
 #: Ten million statements: many seconds for any compiler.
 LONG = "".join(f"#define M{i} {' '.join([f'M{i - 1}' if i else 'n++;'] * 10)}\n" for i in range(7))
 COMPILERS = ("cc1plus", "cicc", "ptxas")
@@ -35,7 +39,7 @@ COMPILERS = ("cc1plus", "cicc", "ptxas")
 def measure(settings: Settings) -> list[Figure]:
     target = settings.target
     compiling = _changed(target, "  volatile int n = 0; M6\n", LONG)
-    endless = _changed(target, ENDLESS)
+    endless = _changed(target, ENDLESS[target])
     repeats = settings.count(5, 1)
     figures = []
     for name, candidate, busy in (("compile", compiling, _compiles), ("kernel that never ends", endless, _spins)):

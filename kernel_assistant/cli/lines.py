@@ -44,7 +44,7 @@ def _text(profile: LineProfile) -> list[str]:
         row = times.get(number)
         lines.append(f"{number:>5} {_figures(row)}  {text}".rstrip())
         if row is not None and row.share >= _WORTH:
-            lines += [f"{'':34}  {'':4}{milliseconds(one.ms)} {one.calls:g} × {one.name}" for one in row.kernels[:3]]
+            lines += [f"{'':34}  {'':4}{milliseconds(one.ms)} {one.calls:g} × {one.plain}" for one in row.kernels[:3]]
     return lines
 
 

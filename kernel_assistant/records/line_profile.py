@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 from kernel_assistant.records.codec import Record
 
 SCHEMA = "kernel-assistant/lines/1"
+
+#: What PyTorch's kernels are made of that says nothing about what they compute.
+_CARRIERS = {
+    "BinaryFunctor",
+    "AUnaryFunctor",
+    "BUnaryFunctor",
+    "CUDAFunctor",
+    "gpu_kernel_impl",
+    "gpu_kernel_impl_nocast",
+}
+_SAYS_WHAT = re.compile(r"cutlass_\d\w*|\w*(?:Functor|Ops\b|_kernel)\w*")
 
 
 class LineKernel(Record, frozen=True, kw_only=True):
@@ -13,6 +26,17 @@ class LineKernel(Record, frozen=True, kw_only=True):
     name: str
     calls: float
     ms: float
+
+    @property
+    def plain(self) -> str:
+        """The name without namespaces, types and arguments, with what it computes where a template argument says so:
+        `vectorized_elementwise_kernel (silu_kernel)`."""
+        if not re.search("[<(]", self.name):
+            return self.name
+        template = self.name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
+        outer = re.split(r"[<(]", template, maxsplit=1)[0].strip()
+        inner = [word for word in _SAYS_WHAT.findall(template) if word != outer and word not in _CARRIERS]
+        return f"{outer} ({inner[0]})" if inner else outer or self.name
 
 
 class LineTime(Record, frozen=True, kw_only=True):
