@@ -1,0 +1,159 @@
+"""The running episode: what was said, called, compiled and measured, as it comes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, Static
+
+from kernel_assistant.session.words import of_best
+from kernel_assistant_tui.view.job_view import JobView
+from kernel_assistant_tui.view.lines import Kind, Line
+from kernel_assistant_tui.widgets.glyphs import clean, glyph
+from kernel_assistant_tui.widgets.line_view import LineView
+
+_STYLES = {
+    Kind.phase: "$text-muted",
+    Kind.said: "$text",
+    Kind.code: "$text-primary",
+    Kind.call: "bold $text-accent",
+    Kind.heard: "$text-muted",
+    Kind.user: "bold $text-secondary",
+    Kind.good: "$text-success",
+    Kind.bad: "$text-warning",
+    Kind.detail: "$text-error",
+    Kind.best: "bold $text-success",
+    Kind.free: "$text-primary",
+    Kind.warning: "$text-warning",
+    Kind.failure: "bold $text-error",
+    Kind.end: "bold",
+}
+_EMPTY = "Nothing runs here. Choose a module and start, or open a job from history."
+
+
+class Episode(Vertical):
+    """`show` after every batch of events: it draws what is new."""
+
+    DEFAULT_CSS = """
+    Episode { height: 1fr; }
+    Episode > #episode-head { height: auto; max-height: 3; padding: 0 1; background: $panel; color: $text; }
+    Episode > #episode-lines { height: 1fr; padding: 0 1; }
+    Episode > #episode-foot { height: 1; padding: 0 1; color: $text-muted; }
+    Episode > #episode-search { display: none; height: 1; border: none; padding: 0 1; }
+    Episode > #episode-search.-open { display: block; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", "find", key_display="/"),
+        Binding("n", "find(1)", "next", show=False),
+        Binding("N", "find(-1)", "previous", show=False),
+        Binding("f", "follow", "follow"),
+        Binding("t", "only", "conversation"),
+        Binding("escape", "close_search", "close search", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._view: JobView | None = None
+        self._shown = 0
+        self._conversations = 0
+        self._only = 0
+
+    def compose(self) -> ComposeResult:
+        yield Static(_EMPTY, id="episode-head", markup=False)
+        yield LineView(follow=True, id="episode-lines")
+        yield Input(placeholder="find in the transcript", id="episode-search")
+        yield Static("", id="episode-foot", markup=False)
+
+    @property
+    def lines(self) -> LineView:
+        return self.query_one("#episode-lines", LineView)
+
+    @property
+    def text(self) -> str:
+        """Everything, to be copied."""
+        return self.lines.text
+
+    def show(self, view: JobView) -> None:
+        """Draw `view`: what is new of the same job, all of another one."""
+        known, self._view = self._view, view
+        conversations = max(self._conversations, *(line.conversation for line in view.lines[self._shown :]), 0)
+        same = known is not None and known.job == view.job and len(view.lines) >= self._shown
+        if not same or (conversations > 1) != (self._conversations > 1):
+            self._conversations = max((line.conversation for line in view.lines), default=0)
+            self._only = self._only if same else 0
+            self._all()
+        else:
+            self._conversations = conversations
+            self.lines.append(map(self._content, filter(self._wanted, view.lines[self._shown :])))
+        self._shown = len(view.lines)
+        self._tell()
+
+    def action_search(self) -> None:
+        box = self.query_one("#episode-search", Input)
+        box.add_class("-open")
+        box.focus()
+
+    def action_close_search(self) -> None:
+        box = self.query_one("#episode-search", Input)
+        box.remove_class("-open")
+        self.lines.find("")
+        self.lines.focus()
+        self._tell()
+
+    def action_find(self, step: int) -> None:
+        self.lines.find_next(step)
+        self._tell()
+
+    def action_follow(self) -> None:
+        self.lines.follow_end()
+
+    def action_only(self) -> None:
+        """One conversation after another alone, then all again."""
+        if self._view is not None and self._conversations > 1:
+            self._only = (self._only + 1) % (self._conversations + 1)
+            self._all()
+            self._tell()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.lines.find(event.value)
+        self._tell()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.lines.focus()
+
+    def on_line_view_follow_changed(self, event: LineView.FollowChanged) -> None:
+        event.stop()
+        self._tell()
+
+    def _all(self) -> None:
+        lines = [] if self._view is None else self._view.lines
+        self.lines.replace(map(self._content, filter(self._wanted, lines)))
+
+    def _wanted(self, line: Line) -> bool:
+        return not self._only or line.conversation in (0, self._only)
+
+    def _content(self, line: Line) -> Content:
+        label = f"[{line.conversation}] " if line.conversation and self._conversations > 1 else ""
+        return Content.styled(label + clean(line.text), _STYLES[line.kind])
+
+    def _tell(self) -> None:
+        view = self._view
+        if view is None:
+            return
+        parts = [view.phase, view.counts if view.candidates else "", f"best {of_best(view.best)}" if view.best else ""]
+        dot = glyph(" · ", " - ")
+        self.query_one("#episode-head", Static).update(clean(dot.join(part for part in parts if part)))
+        here, found = self.lines.matches
+        notes = [
+            "" if self.lines.follow else "not following (f)",
+            f"match {here} of {found} (n, N)" if found else "",
+            f"conversation {self._only} alone (t)" if self._only else "",
+        ]
+        where = f"{len(view.lines)} lines"
+        self.query_one("#episode-foot", Static).update(clean(dot.join([where, *(note for note in notes if note)])))
