@@ -18,6 +18,8 @@ SEVERAL = ("max.dim", "min.dim", "cummax", "cummin", "split.Tensor", "_native_ba
 _NEGATIVE = ("log_softmax.int", "log_sigmoid")
 HALVES = ("bf16", "f16")
 FLOATS = ("f32", *HALVES)
+#: How often the inputs of a task come in another order than that in which they are read.
+SHUFFLED = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,18 @@ class Builder:
         """The same elements under another shape."""
         return self.add(op, value, *args, shape=shape, strides=strides, most=value.most, positive=value.positive)
 
+    def arange(self, start: int, end: int, dtype: str) -> Tensor:
+        """Whole numbers, `end` left out."""
+        call = ("arange", start, end, dtype)
+        if call not in self._calls:
+            found = Tensor(f"n{len(self.nodes)}", dtype, (end - start,), most=float(end), positive=start > 0)
+            spec = spec_of(dtype, found.shape, None)
+            self.nodes.append(
+                Node(name=found.name, op="arange.start", args=(start, end), kwargs={"dtype": dtype}, spec=spec)
+            )
+            self._calls[call] = found
+        return self._calls[call]
+
     def dense(self, value: Tensor) -> Tensor:
         """`value`, copied if it is not contiguous (`.contiguous()`)."""
         return value if value.strides is None else self.view("clone", value, shape=value.shape)
@@ -179,11 +193,15 @@ class Builder:
 
     def finish(self, outputs: list[Tensor], free: int) -> OpGraph:
         """The graph with B = `free`. Parameters, buffers and operators are named by first use, what is not read is left
-        out. Raises Unfit if an input is not read, or an output is an input or a constant."""
+        out; inputs come in the order in which they were made, or in any other. Raises Unfit if an input is not read, or
+        an output is an input or a constant."""
         live = self._live(outputs)
         if any(value.name not in live for value in self.inputs):
             raise Unfit
-        names = {value.name: value.name for value in self.inputs}
+        given = [*self.inputs]
+        if self.random.random() < SHUFFLED:
+            self.random.shuffle(given)
+        names = {value.name: f"x{place}" for place, value in enumerate(given)}
         held = {value.name: value for value in self.held}
         kept: dict[str, list[Value]] = {"p": [], "b": []}
         nodes: list[Node] = []
@@ -209,7 +227,8 @@ class Builder:
                 kwargs = {key: renamed(operand) for key, operand in node.kwargs.items()}
                 names[node.name] = f"n{len(nodes)}"
                 nodes.append(Node(name=names[node.name], op=node.op, args=args, kwargs=kwargs, spec=node.spec))
-        inputs = (*self.inputs, *kept["p"], *kept["b"])
+        first = tuple(Value(name=names[one.name], spec=one.spec, kind=one.kind) for one in given)
+        inputs = (*first, *kept["p"], *kept["b"])
         return OpGraph(
             dims={"B": free}, inputs=inputs, nodes=tuple(nodes), outputs=tuple(names[output.name] for output in outputs)
         )

@@ -7,12 +7,15 @@ from random import Random
 
 from kernel_assistant.records import OpGraph
 from kernel_assistant_training.synth import (  # noqa: F401 - each registers its steps
+    branches,
     broadcasting,
     elementwise,
     gathers,
     idioms,
+    inner,
     losses,
     norms,
+    pieces,
     reductions,
     rows,
     scans,
@@ -54,6 +57,9 @@ FAMILIES = {
     "view": 2,
     "gather": 3,
     "strided": 7,
+    "branch": 24,
+    "inner": 18,
+    "pieces": 9,
 }
 _NAMES, _WEIGHTS = list(FAMILIES), list(FAMILIES.values())
 _CHOICES = {family: (steps, [one.weight for one in steps]) for family, steps in STEPS.items()}

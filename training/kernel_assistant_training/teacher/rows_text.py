@@ -69,6 +69,9 @@ class RowText(RowReductions):
         for access in self._lowered.accesses:
             if access.computed or access.dtype not in (*FLOATS, "i64", "i32", "b1", "u8"):
                 raise NoForm(f"a row of {access.dtype}")
+        for access, _ in self._nest.stores:
+            if any(axis not in access.index and self._sizes.value(axis.size) > 1 for axis in self._nest.outer):
+                raise NoForm("a result that several rows would write")
         for expr in self._nest.program.exprs:
             if isinstance(expr, Reduce) and expr.ctype not in ("float", "bool") and not (is_key(expr) or counted(expr)):
                 raise NoForm(f"a reduction of {expr.ctype}")

@@ -1,0 +1,165 @@
+"""Operands that are broadcast in inner dimensions, as inputs, parameters and views of what has fewer dimensions."""
+
+from __future__ import annotations
+
+import math
+
+from kernel_assistant_training.synth.branches import dressed, met
+from kernel_assistant_training.synth.builder import Builder, Tensor
+from kernel_assistant_training.synth.elementwise import LARGEST
+from kernel_assistant_training.synth.sizes import FREE, Shape
+from kernel_assistant_training.synth.steps import need, plain, step
+
+#: Of a slice that reaches the end.
+_END = (1 << 63) - 1
+#: Inputs of one task.
+_INPUTS = 4
+#: Elements of an outer sum, for one item.
+_MOST_OUTER = 1 << 20
+
+
+def _narrow(make: Builder, x: Tensor) -> Shape:
+    """The shape of x with 1 for some of its dimensions, at times without those in front."""
+    kept = [make.random.random() < 0.55 for _ in x.shape]
+    kept[0] = make.random.random() < 0.6
+    need(any(kept) and any(not keep and size > 1 for keep, size in zip(kept[1:], x.shape[1:], strict=True)))
+    shape = tuple(size if keep else 1 for keep, size in zip(kept, x.shape, strict=True))
+    while shape[0] == 1 and len(shape) > 1 and make.random.random() < 0.6:
+        shape = shape[1:]
+    need(max(shape) > 1)
+    return shape
+
+
+def _given(make: Builder, shape: Shape, dtype: str) -> Tensor:
+    """An input, or a parameter or buffer where the shape has no free dimension."""
+    if FREE in shape or (make.random.random() < 0.2 and len(make.inputs) < _INPUTS):
+        need(len(make.inputs) < _INPUTS)
+        return make.input(shape, dtype)
+    return make.param(shape, dtype) if make.random.random() < 0.75 else make.buffer(shape, dtype)
+
+
+@step("inner", 7)
+def narrow(make: Builder, x: Tensor) -> Tensor:
+    """[B,1,D1,D1], [B,D0,1], [1,D0,1,1], [D0,1]: with steps of its own, or as it is."""
+    plain(x)
+    need(x.rank >= 2)
+    other = _given(make, _narrow(make, x), x.dtype)
+    return met(make, dressed(make, x), dressed(make, other))
+
+
+@step("inner", 2)
+def two_narrow(make: Builder, x: Tensor) -> Tensor:
+    """Two operands, each broadcast along other dimensions."""
+    plain(x)
+    need(x.rank >= 3)
+    first, then = (_given(make, _narrow(make, x), x.dtype) for _ in range(2))
+    return met(make, met(make, x, dressed(make, first)), then)
+
+
+@step("inner", 5)
+def viewed(make: Builder, x: Tensor) -> Tensor:
+    """Something of fewer dimensions that gets its missing ones in the module: s[:, :, None], w[:, None, None]."""
+    plain(x)
+    need(x.rank >= 2)
+    wide = _unsqueezed(make, _flat(make, x), x)
+    return met(make, x, dressed(make, wide))
+
+
+def _flat(make: Builder, x: Tensor) -> tuple[int, ...]:
+    """Dimensions of x that the operand has; behind them is one that it has not."""
+    first = 0 if x.shape[0] == FREE and make.random.random() < 0.6 else 1
+    rest = [dim for dim in range(1, x.rank) if x.shape[dim] > 1]
+    count = make.random.choice((1, 1, 2))
+    kept = sorted(make.random.sample(rest, min(count, len(rest)))) if first or make.random.random() < 0.75 else []
+    dims = tuple([0, *kept] if first == 0 else kept)
+    need(bool(dims) and len(dims) < x.rank and all(size < FREE for size in x.shape[1:]))
+    need(dims != tuple(range(x.rank - len(dims), x.rank)))
+    return dims
+
+
+def _unsqueezed(make: Builder, dims: tuple[int, ...], x: Tensor) -> Tensor:
+    """By indices with None, by unsqueeze, or by a view."""
+    shape = tuple(x.shape[dim] for dim in dims)
+    found = _given(make, shape, x.dtype)
+    begin = 0 if dims[0] == 0 or make.random.random() < 0.3 else dims[0]
+    wanted = tuple(x.shape[dim] if dim in dims else 1 for dim in range(begin, x.rank))
+    if make.random.random() < 0.25 and FREE not in wanted:
+        return make.view("view", found, list(wanted), shape=wanted)
+    indexed = make.random.random() < 0.5
+    for dim in range(begin, x.rank):
+        if dim in dims:
+            if indexed and shape[0] == FREE and dim == 0:
+                found = make.view("slice.Tensor", found, 0, 0, _END, shape=found.shape)
+            continue
+        place = dim - begin
+        last = place == found.rank and not indexed and make.random.random() < 0.6
+        grown = (*found.shape[:place], 1, *found.shape[place:])
+        found = make.view("unsqueeze", found, -1 if last else place, shape=grown)
+    return found
+
+
+@step("inner", 3)
+def modulated(make: Builder, x: Tensor) -> Tensor:
+    """x · (1 + scale) + shift, both for an item's channels or features."""
+    plain(x)
+    need(x.rank >= 3 and len(make.inputs) + 2 <= _INPUTS and x.shape[0] == FREE)
+    last = make.random.random() < 0.6
+    need(1 < (x.last if last else x.shape[1]) < FREE)
+    dims = (0, x.rank - 1) if last else (0, 1)
+    if make.random.random() < 0.5:
+        shape = tuple(size if dim in dims else 1 for dim, size in enumerate(x.shape))
+        scale, shift = make.input(shape, x.dtype), make.input(shape, x.dtype)
+    else:
+        scale, shift = _unsqueezed(make, dims, x), _unsqueezed(make, dims, x)
+    if make.random.random() < 0.7:
+        scale = make.each("add.Tensor", scale, make.random.choice((1, 1.0)), most=scale.most + 1)
+    need(x.most * scale.most <= LARGEST[make.dtype])
+    return make.each("add.Tensor", make.each("mul.Tensor", x, scale, most=x.most * scale.most), shift)
+
+
+@step("inner", 2)
+def excited(make: Builder, x: Tensor) -> Tensor:
+    """x with something of its own mean or maximum over inner dimensions."""
+    plain(x)
+    need(x.rank >= 3 and all(1 < size < FREE for size in x.shape[1:]))
+    dims = make.random.choice(([x.rank - 1], list(range(2, x.rank)), [1]))
+    shape = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
+    op = make.random.choice(("mean.dim", "mean.dim", "amax"))
+    found = dressed(make, make.add(op, x, dims, True, shape=shape), 1)
+    return met(make, x, found)
+
+
+@step("inner", 2)
+def outer(make: Builder, x: Tensor) -> Tensor:
+    """All pairs of elements of two rows."""
+    plain(x)
+    need(2 <= x.rank <= 3 and 1 < x.last < FREE)
+    others = make.random.choice((16, 32, 64, 100, 7, 128, x.last))
+    need(x.last * others * math.prod(size for size in x.shape[1:-1]) <= _MOST_OUTER)
+    column = make.view("unsqueeze", x, -1 if make.random.random() < 0.6 else x.rank, shape=(*x.shape, 1))
+    if make.random.random() < 0.5:
+        row = _given(make, (others,), x.dtype)
+    else:
+        flat = _given(make, (*x.shape[:-1], others), x.dtype)
+        place = -2 if make.random.random() < 0.6 else x.rank - 1
+        row = make.view("unsqueeze", flat, place, shape=(*x.shape[:-1], 1, others))
+    return dressed(make, met(make, column, row))
+
+
+@step("inner", 1.5)
+def positions(make: Builder, x: Tensor) -> Tensor:
+    """Numbers of places along a dimension, scaled: slopes of a bias, running means."""
+    plain(x)
+    need(x.rank >= 2)
+    dims = [dim for dim in (x.rank - 1, 1) if 1 < x.shape[dim] < FREE]
+    need(bool(dims))
+    dim = make.random.choice(dims)
+    start = make.random.choice((0, 1))
+    size = x.shape[dim]
+    places = make.arange(start, start + size, x.dtype)
+    for _ in range(x.rank - 1 - dim):
+        places = make.view("unsqueeze", places, -1, shape=(*places.shape, 1))
+    if start and make.random.random() < 0.5:
+        return make.each("div.Tensor", x, places, most=x.most)
+    scaled = make.each("mul.Tensor", places, make.random.choice((0.01, 0.1, 1 / size, 0.5)), most=2.0)
+    return make.each(make.random.choice(("add.Tensor", "mul.Tensor", "sub.Tensor")), x, scaled, most=x.most * 2 + 2)

@@ -1,0 +1,130 @@
+"""Parts of one value that are computed with each other: neighbours, channels, halves that are turned, tables that are
+cut to length, sizes that double."""
+
+from __future__ import annotations
+
+from kernel_assistant_training.synth import numbers
+from kernel_assistant_training.synth.branches import dressed, met
+from kernel_assistant_training.synth.broadcasting import pieces
+from kernel_assistant_training.synth.builder import Builder, Tensor
+from kernel_assistant_training.synth.layouts import contiguous
+from kernel_assistant_training.synth.sizes import FREE, Shape
+from kernel_assistant_training.synth.steps import need, plain, step
+
+#: Of a slice that reaches the end.
+_END = (1 << 63) - 1
+
+
+def _cut(make: Builder, x: Tensor, dim: int, start: int, end: int) -> Tensor:
+    """x[start:end] along a dimension; `end` counts from the end where it is not positive, and 0 is the end."""
+    strides = x.strides or contiguous(x.shape)
+    size = x.shape[dim] + end - start
+    shape: Shape = tuple(size if place == dim else old for place, old in enumerate(x.shape))
+    return make.view("slice.Tensor", x, dim, start, end or _END, shape=shape, strides=strides)
+
+
+def _inner(make: Builder, x: Tensor, least: int = 4) -> int:
+    """A dimension behind the first, often the last."""
+    plain(x)
+    dims = [dim for dim in range(1, x.rank) if least <= x.shape[dim] < FREE]
+    need(bool(dims))
+    return dims[-1] if make.random.random() < 0.6 else make.random.choice(dims)
+
+
+@step("pieces", 4)
+def neighbours(make: Builder, x: Tensor) -> Tensor:
+    """What follows less what is before: differences, ratios, means of neighbours."""
+    dim = _inner(make, x)
+    after, before = _cut(make, x, dim, 1, 0), _cut(make, x, dim, 0, -1)
+    found = met(make, after, before) if make.random.random() < 0.3 else make.each("sub.Tensor", after, before)
+    return dressed(make, found) if make.random.random() < 0.7 else make.each("abs", found, positive=True)
+
+
+@step("pieces", 2)
+def around_each(make: Builder, x: Tensor) -> Tensor:
+    """Neighbours on both sides of a padded dimension: second differences, smoothing."""
+    plain(x)
+    need(x.rank >= 3 and 4 <= x.last < FREE)
+    mode = make.random.choice(("replicate", "reflect", "constant"))
+    amounts = [1, 1, *[0, 0] * (x.rank - 3)] if mode != "constant" else [1, 1]
+    rest = () if mode == "constant" else (mode,)
+    padded = make.add("pad", x, amounts, *rest, shape=(*x.shape[:-1], x.last + 2))
+    dim = x.rank - 1
+    left, right = _cut(make, padded, dim, 0, -2), _cut(make, padded, dim, 2, 0)
+    if make.random.random() < 0.5:
+        both = make.each("add.Tensor", left, right, most=2 * x.most)
+        double = make.each("mul.Tensor", x, make.random.choice((2.0, 2, 0.5)), most=2 * x.most)
+        return make.each("sub.Tensor", both, double, most=4 * x.most)
+    one, other = (dressed(make, make.each("sub.Tensor", side, x, most=2 * x.most)) for side in (left, right))
+    return make.each("add.Tensor", one, other, most=one.most + other.most)
+
+
+@step("pieces", 3)
+def selected(make: Builder, x: Tensor) -> Tensor:
+    """Two or three places of a dimension, each with a factor or steps of its own: colours, coordinates."""
+    dim = _inner(make, x, 2)
+    need(x.rank >= 3)
+    places = make.random.sample(range(min(x.shape[dim], 4)), make.random.choice((2, min(3, x.shape[dim]))))
+    steps = contiguous(x.shape)
+    shape, strides = (*x.shape[:dim], *x.shape[dim + 1 :]), (*steps[:dim], *steps[dim + 1 :])
+    written = dim - x.rank if make.random.random() < 0.3 else dim
+    total: Tensor | None = None
+    for place in places:
+        one = make.view("select.int", x, written, place, shape=shape, strides=strides)
+        if make.random.random() < 0.5:
+            one = make.each("mul.Tensor", one, numbers.scale(make.random), most=x.most * 4)
+        else:
+            one = dressed(make, one)
+        total = one if total is None else met(make, total, one)
+    assert total is not None
+    return total
+
+
+@step("pieces", 3)
+def turned_halves(make: Builder, x: Tensor) -> Tensor:
+    """x · cos + (−second half, first half) · sin, with tables of the user's or the module's."""
+    plain(x)
+    need(x.rank >= 3 and x.last < FREE and x.last % 2 == 0 and x.last >= 4 and x.shape[-2] < FREE)
+    left, right = pieces(make, x, x.last // 2, -1)
+    turned = make.add("cat", [make.each("neg", right), left], -1, shape=x.shape)
+    cos, sin = (_table(make, x.shape[-2:], x.dtype) for _ in range(2))
+    first, then = make.each("mul.Tensor", x, cos), make.each("mul.Tensor", turned, sin)
+    return make.each("add.Tensor", first, then, most=2 * x.most)
+
+
+def _table(make: Builder, shape: Shape, dtype: str) -> Tensor:
+    """A buffer or a parameter, at times a longer one of which the first rows are taken."""
+    held = make.buffer if make.random.random() < 0.6 else make.param
+    longer = shape[0] * make.random.choice((2, 4, 8))
+    if make.random.random() < 0.5:
+        return held(shape, dtype)
+    return make.view("slice.Tensor", held((longer, *shape[1:]), dtype), 0, 0, shape[0], shape=shape)
+
+
+@step("pieces", 2)
+def with_table(make: Builder, x: Tensor) -> Tensor:
+    """Positions that were learned for longer sequences."""
+    plain(x)
+    need(x.rank >= 3 and x.shape[-2] < FREE and x.last < FREE and min(x.shape[-2:]) > 1)
+    return met(make, x, _table(make, x.shape[-2:], x.dtype))
+
+
+@step("pieces", 3)
+def doubled(make: Builder, x: Tensor) -> Tensor:
+    """Each element several times along the inner dimensions, as a decoder of images grows; at times beside another."""
+    plain(x)
+    rank = x.rank - 2
+    need(1 <= rank <= 3 and all(1 < size < FREE for size in x.shape[2:]))
+    by = make.random.choice((2, 2, 2, 4, 3)) if rank < 3 else 2
+    shape = (*x.shape[:2], *(size * by for size in x.shape[2:]))
+    grown = make.add(f"upsample_nearest{rank}d.vec", x, None, [float(by)] * rank, shape=shape)
+    kind = make.random.random()
+    if kind < 0.4 or len(make.inputs) > 3 or x.shape[1] >= FREE:
+        return grown
+    other = make.input((x.shape[0], make.random.choice((x.shape[1], x.shape[1], 2 * x.shape[1])), *shape[2:]), x.dtype)
+    if other.shape == shape and kind < 0.7:
+        return met(make, grown, dressed(make, other))
+    parts = [grown, dressed(make, other)]
+    if make.random.random() < 0.5:
+        parts.reverse()
+    return make.add("cat", parts, 1, shape=(x.shape[0], x.shape[1] + other.shape[1], *shape[2:]))
