@@ -1,0 +1,222 @@
+"""One update: from a batch of trajectories to better weights and their metrics."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import torch
+from torch import Tensor
+
+from kernel_assistant.errors import InternalError
+from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.advantages import explained_variance, gae, mean_of, normalised
+from kernel_assistant_training.ppo.batches import Rows, pieces
+from kernel_assistant_training.ppo.guard import Bounds, Guarded, guarded
+from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.losses import Clip, k3, policy_loss, value_loss
+from kernel_assistant_training.ppo.trajectory import Trajectory
+
+#: By name, as `metrics.jsonl` has them.
+Metrics = dict[str, float]
+
+
+class NotFiniteError(InternalError):
+    """A loss or a gradient is not finite. Nothing was changed by the step that saw it."""
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """`epochs` over a batch, each in `steps` optimiser steps; `budget` padded tokens in one pass through the model.
+    Rates, clip, γ and λ are the paper's (arXiv:2602.24286). `warmup` are steps over which the rate rises, at every
+    start: Adam's moments are not kept."""
+
+    rate: float = 3e-6
+    head_rate: float = 6e-6
+    epochs: int = 1
+    steps: int = 4
+    budget: int = 32768
+    clip: Clip = field(default_factory=Clip)
+    value_clip: float | None = None
+    entropy: float = 0.0
+    gamma: float = 1.0
+    lam: float = 0.95
+    largest_norm: float = 1.0
+    warmup: int = 10
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows with what holds for them during an update: the trainer's log-probabilities and values before it, those
+    of the reference (None without KL), advantages, returns, weights. `used` marks the actions of rows that are kept."""
+
+    rows: Rows
+    used: Tensor
+    old: Tensor
+    values: Tensor
+    reference: Tensor | None
+    advantages: Tensor
+    returns: Tensor
+    weights: Tensor
+
+
+class Learner:
+    """An actor with its optimiser, and the policy that it is held to: the actor as it is now, or `reference`."""
+
+    def __init__(
+        self, actor: Actor, options: UpdateOptions, control: KlControl, *, reference: Actor | None = None
+    ) -> None:
+        self.actor, self.options, self.control = actor, options, control
+        held = control.coefficient > 0
+        self.reference = (reference or copy.deepcopy(actor)).requires_grad_(False) if held else None
+        self.optimiser = torch.optim.AdamW(
+            [
+                {"params": [one for one in actor.model.parameters() if one.requires_grad], "lr": options.rate},
+                {"params": list(actor.head.parameters()), "lr": options.head_rate},
+            ],
+            betas=(0.9, 0.95),
+            weight_decay=0.0,
+        )
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimiser, lambda step: min(1.0, (step + 1) / max(options.warmup, 1))
+        )
+
+    def update(self, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
+        """Learn from a batch, once. Raises NotFiniteError with the weights of the last good step in place."""
+        measured = self._measured(trajectories)
+        prepared = self._prepared(trajectories, measured)
+        figures = [
+            self._step(group)
+            for _ in range(self.options.epochs)
+            for group in _groups(prepared, self.options.steps, random)
+        ]
+        metrics = {name: sum(one[name] for one in figures) / len(figures) for name in figures[0]}
+        metrics |= _of_all(prepared, [guard for _, guard in measured])
+        used = sum(int(piece.used.sum()) for piece in prepared)
+        if self.reference is not None:
+            self.control = self.control.after(metrics["kl_reference"], used)
+        return metrics | {
+            "kl_coefficient": self.control.coefficient,
+            "optimiser_steps": len(figures),
+            "tokens": sum(one.length for one in trajectories),
+            "actions": used,
+        }
+
+    @torch.no_grad()
+    def _measured(self, trajectories: Sequence[Trajectory]) -> list[tuple[Piece, Guarded]]:
+        """Pieces as the trainer sees them before the first step, advantages not yet normalised."""
+        said = [one.said() for one in trajectories]
+        found = []
+        for numbers in pieces([len(one.ids) for one in said], self.options.budget):
+            rows = Rows.of(said, numbers, self.actor.device)
+            mine = self.actor(rows.ids, rows.actions)
+            reference = self.reference(rows.ids, rows.actions).logprobs if self.reference is not None else None
+            rewards = last_action_rewards([trajectories[number].reward.value for number in numbers], rows.actions)
+            told = gae(rewards, mine.values, rows.actions, gamma=self.options.gamma, lam=self.options.lam)
+            guard = guarded(mine.logprobs, rows.sampled, rows.actions, self.options.bounds)
+            used = rows.actions & guard.kept[:, None]
+            piece = Piece(
+                rows, used, mine.logprobs, mine.values, reference, told.advantages, told.returns, guard.weights
+            )
+            found.append((piece, guard))
+        return found
+
+    def _prepared(self, trajectories: Sequence[Trajectory], measured: Sequence[tuple[Piece, Guarded]]) -> list[Piece]:
+        """With advantages that are normalised over the whole batch. Raises NotFiniteError where all is left out."""
+        together = torch.cat([piece.advantages[piece.used] for piece, _ in measured])
+        if not together.numel():
+            cause = f"none of {len(trajectories)} trajectories is as probable to the trainer as to the sampler"
+            raise NotFiniteError(cause, "see the ratios in metrics.jsonl; the decoder may have other weights")
+        even = normalised(together, torch.ones_like(together, dtype=torch.bool))
+        parts = torch.split(even, [int(piece.used.sum()) for piece, _ in measured])
+        return [
+            replace(piece, advantages=torch.zeros_like(piece.old).masked_scatter(piece.used, part))
+            for (piece, _), part in zip(measured, parts, strict=True)
+        ]
+
+    def _step(self, group: Sequence[Piece]) -> Metrics:
+        """One step on some pieces together; the loss is a mean over all their actions."""
+        options, count = self.options, max(sum(int(piece.used.sum()) for piece in group), 1)
+        self.optimiser.zero_grad(set_to_none=True)
+        sums: dict[str, float] = {}
+        for piece in group:
+            now = self.actor(piece.rows.ids, piece.rows.actions)
+            policy = policy_loss(now.logprobs, piece.old, piece.advantages, piece.used, options.clip, piece.weights)
+            value = value_loss(now.values, piece.returns, piece.used, old=piece.values, clip=options.value_clip)
+            spread = now.entropy[piece.used].sum()
+            loss = policy.loss + value - options.entropy * spread
+            away = torch.zeros((), device=loss.device)
+            if piece.reference is not None:
+                away = k3(now.logprobs, piece.reference)[piece.used].sum()
+                loss = loss + self.control.coefficient * away
+            (loss / count).backward()
+            share = int(piece.used.sum())
+            for name, found in {
+                "policy_loss": float(policy.loss.detach()),
+                "value_loss": float(value.detach()),
+                "entropy": float(spread.detach()),
+                "kl_reference": float(away.detach()),
+                "clipped_share": policy.clipped * share,
+                "kl_step": policy.kl * share,
+            }.items():
+                sums[name] = sums.get(name, 0.0) + found / count
+        norms = self._take_step(sums)
+        return sums | norms
+
+    def _take_step(self, sums: Metrics) -> Metrics:
+        """Actor and head are clipped apart: large errors of a new critic must not shrink the actor's steps."""
+        norms = {
+            name: float(torch.nn.utils.clip_grad_norm_(part.parameters(), self.options.largest_norm))
+            for name, part in (("gradient_norm", self.actor.model), ("head_gradient_norm", self.actor.head))
+        }
+        odd = [name for name, found in (sums | norms).items() if not math.isfinite(found)]
+        if odd:
+            self.optimiser.zero_grad(set_to_none=True)
+            raise NotFiniteError(f"{', '.join(odd)} not finite: training stops before the step", "lower the rate")
+        self.optimiser.step()
+        self._schedule.step()
+        return norms
+
+
+def last_action_rewards(values: Sequence[float], actions: Tensor) -> Tensor:
+    """(B, T): each row's reward at its last action, 0 elsewhere. A row without actions gets none."""
+    places = torch.arange(actions.shape[1], device=actions.device)
+    last = torch.where(actions, places, -1).amax(1)
+    at_last = (places == last[:, None]) & actions
+    return torch.tensor(values, device=actions.device)[:, None] * at_last
+
+
+def _groups(found: Sequence[Piece], steps: int, random: Random) -> list[list[Piece]]:
+    """Pieces in random order, in at most `steps` groups of like size; none is empty."""
+    order = list(found)
+    random.shuffle(order)
+    count = min(steps, len(order))
+    return [order[start::count] for start in range(count)]
+
+
+def _of_all(found: Sequence[Piece], guards: Sequence[Guarded]) -> Metrics:
+    """Of the whole batch, before the update."""
+    values, returns = (
+        torch.cat([each[piece.used] for piece, each in zip(found, which, strict=True)])
+        for which in ([piece.values for piece in found], [piece.returns for piece in found])
+    )
+    every = torch.ones_like(values, dtype=torch.bool)
+    rows = [len(piece.rows.numbers) for piece in found]
+    counts = [float(piece.rows.actions.sum()) for piece in found]
+    return {
+        "explained_variance": explained_variance(values, returns, every),
+        "value_mean": float(mean_of(values, every)),
+        "return_mean": float(mean_of(returns, every)),
+        "ratio_largest": max(guard.largest for guard in guards),
+        "ratio_capped_share": _mean([guard.capped_share for guard in guards], counts),
+        "ratio_left_out_share": _mean([guard.left_out_share for guard in guards], [float(row) for row in rows]),
+        "kl_sampler": _mean([guard.kl for guard in guards], counts),
+    }
+
+
+def _mean(found: Sequence[float], weights: Sequence[float]) -> float:
+    return sum(one * weight for one, weight in zip(found, weights, strict=True)) / max(sum(weights), 1.0)
