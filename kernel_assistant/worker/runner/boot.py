@@ -1,4 +1,5 @@
-"""Starts a runner inside the sandbox: `PYTHON -I -S boot.py FD`, FD being the socket to the judge."""
+"""Starts a runner: `PYTHON -I -S boot.py FD` inside the sandbox, FD being the socket to the judge; with a folder in place
+of FD, one call for a profiler to watch."""
 
 import importlib.util
 import os
@@ -13,6 +14,10 @@ if __name__ == "__main__":
     package = importlib.util.module_from_spec(spec)
     sys.modules["kernel_assistant_runner"] = package
     spec.loader.exec_module(package)
-    from kernel_assistant_runner.serve import main
+    if sys.argv[1].isdecimal():
+        from kernel_assistant_runner.serve import main
 
-    sys.exit(main(int(sys.argv[1])))
+        sys.exit(main(int(sys.argv[1])))
+    from kernel_assistant_runner.counted import main as counted
+
+    sys.exit(counted(sys.argv[1]))
