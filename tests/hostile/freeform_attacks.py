@@ -51,7 +51,7 @@ torch::Tensor below_modes(torch::Tensor x, torch::Tensor w) {
 torch::Tensor later(torch::Tensor x, torch::Tensor w) {
   auto out = torch::zeros_like(x);
   std::thread([=] {
-    usleep(2000);
+    usleep(20000);
     rows(x.data_ptr<float>(), w.data_ptr<float>(), out.data_ptr<float>(), x.size(0), x.size(1));
   }).detach();
   return out;
