@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,7 +31,10 @@ class JobStarted(Event, frozen=True, kw_only=True, tag="job_started"):
 
 
 class Progress(Event, frozen=True, kw_only=True, tag="progress"):
-    """A phase began: "open", "baseline", "compile", "search", "confirm", "apply", "free"; `message` is for people."""
+    """A phase began: "open", "baseline", "compile", "search", "confirm", "apply", "free"; `message` is for people.
+
+    "model" is no phase of its own: a model that plays calls something.
+    """
 
     phase: str
     message: str
@@ -70,6 +73,31 @@ class FreeWinMeasured(Event, frozen=True, kw_only=True, tag="free_win_measured")
     win: FreeWin
 
 
+class Called(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool that a model asks for; `arguments` is the JSON text as it wrote it."""
+
+    name: str
+    arguments: str
+
+
+class ModelSaid(Event, frozen=True, kw_only=True, tag="model_said"):
+    """A message of a conversation with a model, as it came; long texts are cut, the transcript has them in full.
+
+    `conversation` counts those of the job from 1, `turn` the model's replies from 1 (0: before the first). The model is
+    the assistant; `tool` answers a call, `user` is the task, a nudge or the user's word. `candidate` is the hash of
+    what an answer reports on. `tokens` and `seconds` are those of a reply, 0 where the server does not say.
+    """
+
+    conversation: int
+    turn: int
+    role: Literal["user", "assistant", "tool"]
+    text: str
+    calls: tuple[Called, ...] = ()
+    candidate: str = ""
+    tokens: int = 0
+    seconds: float = 0.0
+
+
 class Warned(Event, frozen=True, kw_only=True, tag="warned"):
     """Something a person should know: timing is unsafe because of another load, a worker was restarted."""
 
@@ -98,6 +126,7 @@ AnyEvent = (
     | CandidateEvaluated
     | BestImproved
     | FreeWinMeasured
+    | ModelSaid
     | Warned
     | JobFinished
     | JobFailed

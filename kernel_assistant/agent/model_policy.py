@@ -16,6 +16,7 @@ from kernel_assistant.agent.calls import Call
 from kernel_assistant.agent.conversation import Conversation, Room
 from kernel_assistant.agent.directives import DirectiveError
 from kernel_assistant.agent.profiles import Profile
+from kernel_assistant.agent.said import said
 from kernel_assistant.agent.stops import Stop
 from kernel_assistant.agent.tools import ALL, ToolError, World
 from kernel_assistant.agent.tools.task import EvaluateArguments, FinishArguments
@@ -56,9 +57,11 @@ class ModelPolicy:
         limits: Limits,
         emit: Callable[[AnyEvent], None],
         steering: Sequence[str] = (),
+        conversation: int = 1,
     ) -> None:
         self._client, self._profile, self._world, self._limits = client, profile, world, limits
         self._emit, self._steering, self._heard = emit, steering, 0
+        self._conversation = conversation
         self._room = Room(client.context_tokens, min(limits.reply, client.context_tokens * 3 // 8))
         self._talk = Conversation(self._room, profile.schemas, compacts=profile.compacts)
         self._view: EpisodeView
@@ -91,19 +94,29 @@ class ModelPolicy:
 
     def _play(self) -> Iterator[Move]:
         for message in self._profile.opening(self._view):
-            self._talk.add(message)
+            self._add(message)
         self._go_on_with(self._view)
         while True:
             self._listen()
             reply, calls = self._profile.read(self._ask())
             self._talk.add_reply(reply)
+            self._tell(reply)
             self._generated += reply.usage.completion_tokens
             self._check_idle(reply, calls)
             for call in calls:
-                self._emit(Progress(phase="search", message=f"model, turn {self._talk.turn - 1}: {call.name or '?'}"))
+                self._emit(Progress(phase="model", message=f"model, turn {self._talk.turn - 1}: {call.name or '?'}"))
                 self._judged = ""
                 observation = self._profile.observation(call, (yield from self._done(call, reply)))
-                self._talk.add(msgspec.structs.replace(observation, candidate=self._judged))
+                self._add(msgspec.structs.replace(observation, candidate=self._judged))
+
+    def _add(self, message: Message) -> None:
+        self._talk.add(message)
+        self._tell(message)
+
+    def _tell(self, message: Message) -> None:
+        event = said(message, self._conversation, self._talk.turn - 1)
+        if event is not None:
+            self._emit(event)
 
     def _go_on_with(self, view: EpisodeView) -> None:
         """After a crash: the best candidate so far lies in the workspace, and the model is told."""
@@ -111,12 +124,12 @@ class ModelPolicy:
         for candidate in tried.finalists()[:1]:
             for name, text in candidate.sources.items():
                 self._world.workspace.write(name, text)
-            said = f"An earlier conversation was interrupted. Its best, {tried.best_ms:.4g} ms, lies in the workspace."
-            self._talk.add(Message(role="user", content=said))
+            words = f"An earlier conversation was interrupted. Its best, {tried.best_ms:.4g} ms, lies in the workspace."
+            self._add(Message(role="user", content=words))
 
     def _listen(self) -> None:
         while self._heard < len(self._steering):
-            self._talk.add(Message(role="user", content=self._steering[self._heard]))
+            self._add(Message(role="user", content=self._steering[self._heard]))
             self._heard += 1
 
     def _ask(self) -> Message:
@@ -158,7 +171,7 @@ class ModelPolicy:
             raise Stop(StopReason.no_progress)
         if not calls:
             cut = " The reply was cut off: it was too long." if reply.finish_reason == "length" else ""
-            self._talk.add(Message(role="user", content=self._profile.nudge + cut))
+            self._add(Message(role="user", content=self._profile.nudge + cut))
 
     def _done(self, call: Call, reply: Message) -> Generator[Move, None, str]:
         """Do what is called; the observation. Whatever is wrong with the call is one."""

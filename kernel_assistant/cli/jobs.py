@@ -53,15 +53,17 @@ def history_command(as_json: bool, limit: int, file: Path | None) -> int:
 @click.argument("job")
 @host_options
 @json_option
-def attach_command(job: str, as_json: bool, **flags: object) -> int:
+@click.option("-v", "--verbose", is_flag=True, help="What a model says and calls too, line by line.")
+def attach_command(job: str, as_json: bool, verbose: bool, **flags: object) -> int:
     """Watch JOB (a number or `last`) to its end. One that was interrupted goes on. Ctrl-C only stops watching."""
     settings = settings_for(None, flags)
     if settings.host:
         return attach_there(job, settings, as_json=as_json)
     client = Client(settings)
     stream = client.attach(job)
+    progress = choose_progress(f"job {stream.job}", silent=as_json, words=verbose)
     try:
-        result = watch(client, stream, choose_progress(f"job {stream.job}", silent=as_json), cancel_on_interrupt=False)
+        result = watch(client, stream, progress, cancel_on_interrupt=False)
     except KeyboardInterrupt:
         print(f"job {stream.job} goes on; stop it with: kernel-assistant cancel {stream.job}", file=sys.stderr)
         return EXIT_CANCELLED

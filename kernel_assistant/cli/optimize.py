@@ -30,10 +30,12 @@ from kernel_assistant.session.client import Client
 @click.option("--fail-under", type=float, metavar="X", help="Exit with 1 unless X times as fast as torch.compile.")
 @click.option("--detach", is_flag=True, default=None, help="Print the job's number and leave it to the session host.")
 @click.option("--free-wins/--no-free-wins", default=None, help="Measure what gains without a kernel (default: yes).")
+@click.option("-v", "--verbose", is_flag=True, help="What a model says and calls too, line by line.")
 def optimize_command(
     file: str,
     scan: str | None,
     as_json: bool,
+    verbose: bool,
     **flags: object,
 ) -> int:
     """Have kernels written for a module until they beat torch.compile or the budget is spent.
@@ -57,7 +59,8 @@ def optimize_command(
         return EXIT_OK
     _say_what_it_is(submitted, silent=as_json)
     stream = client.attach(job)
-    result = watch(client, stream, choose_progress(f"job {job}: {task.name}", silent=as_json), cancel_on_interrupt=True)
+    progress = choose_progress(f"job {job}: {task.name}", silent=as_json, words=verbose)
+    result = watch(client, stream, progress, cancel_on_interrupt=True)
     return conclude(result, as_json=as_json, fail_under=fail_under)
 
 

@@ -16,6 +16,7 @@ from kernel_assistant.events import (
     FreeWinMeasured,
     JobQueued,
     JobStarted,
+    ModelSaid,
     TaskOpened,
     Warned,
 )
@@ -119,6 +120,18 @@ class Lines(Progress):
         print(f"[{self.now - self.began:5.1f} s] {text}", file=sys.stderr, flush=True)
 
 
+class Words(Lines):
+    """What a model says and calls as well."""
+
+    def changed(self, event: AnyEvent) -> None:
+        super().changed(event)
+        if isinstance(event, ModelSaid):
+            who = "model" if event.role == "assistant" else event.role
+            said = [*event.text.splitlines(), *(f"{call.name} {call.arguments}" for call in event.calls)]
+            for line in said:
+                self._say(f"{who} {event.conversation}: {line}")
+
+
 class LiveView(Progress):
     """A few rows that change in place and vanish at the end."""
 
@@ -164,9 +177,12 @@ class LiveView(Progress):
         return rows
 
 
-def choose_progress(title: str, *, silent: bool) -> Progress:
+def choose_progress(title: str, *, silent: bool, words: bool = False) -> Progress:
+    """`words`: what a model says too, in lines."""
     if silent:
         return Progress()
+    if words:
+        return Words()
     return LiveView(title) if sys.stderr.isatty() else Lines()
 
 

@@ -22,6 +22,7 @@ from kernel_assistant.events import (
     JobFinished,
     JobQueued,
     JobStarted,
+    ModelSaid,
     Progress,
     TaskOpened,
     Warned,
@@ -99,6 +100,8 @@ def words(event: AnyEvent) -> str:
             return f"best {ms:.3g} ms, {gain}" + ("" if confirmed else ", not confirmed yet")
         case FreeWinMeasured(win=win):
             return f"without a kernel: {win.name.replace('_', ' ')}"
+        case ModelSaid(role="assistant", text=text) if text.strip():
+            return f"model: {text.strip().splitlines()[0]}"
         case _:
             return ""
 

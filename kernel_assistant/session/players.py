@@ -138,7 +138,8 @@ class Players:
         most = self._options.turns
         turns = min(most, guidance.turns or most, connection.turns or most)
         limits = Limits(turns=turns, tokens=self._options.tokens)
-        return ModelPolicy(connection.client(number), profile, world, limits, self._emit, self._services.said)
+        client, said = connection.client(number), self._services.said
+        return ModelPolicy(client, profile, world, limits, self._emit, said, number + 1)
 
 
 def generator() -> Policy:

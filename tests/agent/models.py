@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from kernel_assistant.agent.profiles import CompactProfile, FullProfile
 from kernel_assistant.agent.tools import World
 from kernel_assistant.agent.workspace import Workspace
 from kernel_assistant.environment.session import Environment
+from kernel_assistant.events import AnyEvent
 from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.policy.scripted import Line, ScriptedClient
 from kernel_assistant.records.transcript import Message, ToolCall, Usage
@@ -68,13 +69,14 @@ def model(
     limits: Limits | None = None,
     guidance: Guidance | None = None,
     steering: Sequence[str] = (),
+    emit: Callable[[AnyEvent], None] = lambda event: None,
 ) -> ModelPolicy:
     """A policy that plays `lines`, or what another client says."""
     world = world_of(environment, folder)
     full = FullProfile(environment.task, guidance or Guidance())
     profile = CompactProfile(world.workspace, environment.device.target) if compact else full
     client = lines if hasattr(lines, "complete") else ScriptedClient(lines)
-    return ModelPolicy(client, profile, world, limits or Limits(), lambda event: None, steering)
+    return ModelPolicy(client, profile, world, limits or Limits(), emit, steering)
 
 
 def observations(policy: ModelPolicy) -> list[str]:
