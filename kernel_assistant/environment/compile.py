@@ -15,6 +15,7 @@ from pathlib import Path
 from kernel_assistant.environment.diagnostics import compiler_diagnostics, kernel_resources
 from kernel_assistant.environment.header import plan_header
 from kernel_assistant.environment.headers import included
+from kernel_assistant.environment.nvrtc import find_nvrtc
 from kernel_assistant.errors import Cancelled, StoreError
 from kernel_assistant.records import Candidate, Diagnostic, KernelResources
 from kernel_assistant.records.codec import encode, from_builtins, to_builtins
@@ -49,6 +50,7 @@ class Compiler:
         self.device, self.sandbox, self.cancel = device, sandbox, cancel
         self.path = cuda.compiler() if device.target == "cuda" else cpu.compiler()
         self.flags = (*cuda.FLAGS, f"-arch={device.arch}") if device.target == "cuda" else (*cpu.FLAGS, *cpu.LINK_FLAGS)
+        self._nvrtc = find_nvrtc(self.path, compiler_version(self.path)) if device.target == "cuda" else None
         self._cache = cache_dir / "builds"
 
     def build(self, candidate: Candidate) -> Binary | CompileFailure:
@@ -67,7 +69,8 @@ class Compiler:
         return f"kernels.{self.device.arch}.{'cubin' if self.device.target == 'cuda' else 'so'}"
 
     def _key(self, files: dict[str, str]) -> str:
-        identity = [files, self.flags, compiler_version(self.path), self.device.arch, self.device.name]
+        nvrtc = self._nvrtc.library if self._nvrtc else ""
+        identity = [files, self.flags, compiler_version(self.path), nvrtc, self.device.arch, self.device.name]
         return hashlib.sha256(encode(identity)).hexdigest()[:32]
 
     def _load(self, key: str) -> Binary | None:
@@ -99,11 +102,15 @@ class Compiler:
         return binary
 
     def _spec(self, folder: str, unit: str) -> SandboxSpec:
+        argv: tuple[str, ...] = (self.path, *self.flags, "-I.", unit, "-o", "binary")
+        paths = (toolkit_paths if self.device.target == "cuda" else compiler_paths)(self.path)
+        if self._nvrtc is not None:
+            argv, paths = self._nvrtc.argv(unit, "binary", self.device.arch, argv), (*paths, *self._nvrtc.read_only)
         return SandboxSpec(
-            argv=(self.path, *self.flags, "-I.", unit, "-o", "binary"),
+            argv=argv,
             workspace=folder,
             cwd=folder,
-            read_only=(toolkit_paths if self.device.target == "cuda" else compiler_paths)(self.path),
+            read_only=paths,
             allow_fork=True,
             limits=Limits(cpu_seconds=int(COMPILE_SECONDS)),
         )

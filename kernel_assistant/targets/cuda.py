@@ -13,6 +13,8 @@ from kernel_assistant.targets.base import DeviceFacts
 
 _CODE = ("-O3", "-std=c++17")
 FLAGS = (*_CODE, "-cubin", "--resource-usage")
+#: The same for NVRTC; optimised is what its code is unless told otherwise.
+NVRTC_FLAGS = ("-std=c++17", "--ptxas-options=-v")
 #: The same code on its way to a cubin, to be read.
 PTX_FLAGS = (*_CODE, "-ptx")
 

@@ -202,7 +202,7 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
 };
 
 // Vectors that each thread has of a row. More registers than this would go to memory, and compile for minutes.
-template <int THREADS, int V, int64_t COLUMNS> constexpr int items_of() {
+template <int THREADS, int V, int64_t COLUMNS> KA_FN constexpr int items_of() {
   constexpr int64_t items = (COLUMNS + THREADS * V - 1) / (THREADS * V);
   static_assert(items * V <= 128, "the row is too long for its threads: more of them, or ka::fold_row and ka::map_row");
   return items;
