@@ -153,6 +153,8 @@ class Settings:
 
 #: Other tables of `[tool.kernel-assistant]`.
 _PROJECT_TABLES = ("modules",)
+#: Tables of the user file that a front end reads itself.
+_USER_TABLES = ("tui",)
 #: Names a repository is told about when it tries; those of later features are refused from the start.
 _NEVER_FROM_PROJECT = {"endpoint", "host"} | {f.name for f in fields(Settings) if not f.metadata["project"]}
 
@@ -267,6 +269,8 @@ def _from_project(path: Path | None, warnings: list[str]) -> Layer:
 def _from_user_file(path: Path) -> Layer:
     found: Layer = {}
     for key, value in _read_toml(path).items() if path.is_file() else ():
+        if key in _USER_TABLES:
+            continue
         name, where = key.replace("-", "_"), _place(path, key)
         found[name] = (check_value(name, value, where), Origin("user file", where))
     return found

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from kernel_assistant.apply.files import write_atomically
 from kernel_assistant.cli.common import json_option
 from kernel_assistant.cli.text import say_warning, table
-from kernel_assistant.cli.toml_line import with_line, without_line
 from kernel_assistant.config import (
-    APP,
     Settings,
     check_value,
     documentation,
     is_for_projects,
-    line_of,
     nearest_pyproject,
     trace,
     user_file,
 )
 from kernel_assistant.errors import EXIT_OK, UsageError
+from kernel_assistant.session.settings_file import PROJECT_TABLE, kept_form, set_in_file, unset_in_file
 
-_TABLE = f"tool.{APP}"
 _project = click.option("--project", is_flag=True, help="In the nearest pyproject.toml, not in the user file.")
 
 
@@ -76,11 +70,9 @@ def get_command(key: str) -> int:
 def set_command(key: str, value: str, project: bool) -> int:
     """Write KEY = VALUE into the user file."""
     name = _known(key)
-    parsed = check_value(name, value)
-    kept = parsed if isinstance(parsed, (bool, tuple)) or (isinstance(parsed, float) and _is_number(value)) else value
-    kept = str(parsed) if isinstance(parsed, Path) else kept
+    kept = kept_form(name, value)
     path = _file(name, project)
-    _set(path, name, kept, project)
+    set_in_file(path, name, kept, PROJECT_TABLE if project else "")
     print(f"{path}: {name} = {value}")
     _say_if_hidden(name, "project" if project else "user file")
     return EXIT_OK
@@ -94,11 +86,8 @@ def unset_command(key: str, project: bool) -> int:
     # A name that is unknown is what one wants to get rid of.
     name = key.replace("-", "_")
     path = _file(name, project)
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    written = _written(text, name, project)
-    if not line_of(text, written, _TABLE if project else ""):
+    if not unset_in_file(path, name, PROJECT_TABLE if project else ""):
         raise UsageError(f"{path} does not set {key}", "kernel-assistant config list shows where a value comes from")
-    _edit(path, lambda text: without_line(text, written, _TABLE if project else ""))
     print(f"{path}: {name} is not set any more")
     return EXIT_OK
 
@@ -113,12 +102,8 @@ def path_command(project: bool) -> int:
 
 def set_user_value(name: str, value: str) -> None:
     """For other commands: write one setting into the user file. Raises UsageError."""
-    _set(_file(name, False), name, check_value(name, value), False)
+    set_in_file(user_file(), name, kept_form(name, value))
     _say_if_hidden(name, "user file")
-
-
-def _set(path: Path, name: str, value: object, project: bool) -> None:
-    _edit(path, lambda text: with_line(text, _written(text, name, project), value, _TABLE if project else ""))
 
 
 def _known(key: str) -> str:
@@ -139,24 +124,6 @@ def _file(name: str, project: bool) -> Path:
     return path
 
 
-def _written(text: str, name: str, project: bool) -> str:
-    """The key as the file spells it: with hyphens or underscores."""
-    hyphened = name.replace("_", "-")
-    return hyphened if line_of(text, hyphened, _TABLE if project else "") else name
-
-
-def _edit(path: Path, change: Callable[[str], str]) -> None:
-    """Write the changed text, if it is TOML before and after. Raises UsageError."""
-    try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        tomllib.loads(text)
-        after = change(text)
-        tomllib.loads(after)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot edit {path}: {error}", "mend that file, or write the line by hand") from error
-    write_atomically(path, after.encode())
-
-
 def _say_if_hidden(name: str, layer: str) -> None:
     origin = trace(Path.cwd())[1][name]
     if origin.layer != layer:
@@ -175,11 +142,3 @@ def _shown(settings: Settings, name: str) -> str:
 def _plain(settings: Settings, name: str) -> object:
     value = getattr(settings, name)
     return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

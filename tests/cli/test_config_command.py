@@ -8,8 +8,8 @@ import tomllib
 import pytest
 
 from kernel_assistant.cli.optimize import optimize_command
-from kernel_assistant.cli.toml_line import with_line, without_line
 from kernel_assistant.config import documentation, user_file
+from kernel_assistant.session.toml_line import with_line, without_line
 
 #: They name one call, not how calls are made.
 OF_ONE_CALL = {"file", "scan", "as_json"}

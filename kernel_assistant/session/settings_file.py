@@ -1,0 +1,64 @@
+"""Changing one setting in the user's file or in a project's pyproject.toml, and nothing else there."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+from kernel_assistant.apply.files import write_atomically
+from kernel_assistant.config import APP, check_value, line_of
+from kernel_assistant.errors import UsageError
+from kernel_assistant.session.toml_line import with_line, without_line
+
+#: Of a project's pyproject.toml.
+PROJECT_TABLE = f"tool.{APP}"
+
+
+def kept_form(name: str, value: str) -> object:
+    """How a file keeps a setting: `2m` as it was written, switches, lists and folders as what they are. Raises
+    UsageError for an unknown name or a value that does not fit."""
+    parsed = check_value(name, value)
+    kept = parsed if isinstance(parsed, (bool, tuple)) or (isinstance(parsed, float) and _is_number(value)) else value
+    return str(parsed) if isinstance(parsed, Path) else kept
+
+
+def set_in_file(path: Path, name: str, value: object, table: str = "") -> None:
+    """Put `name = value` into a table of a TOML file, which is made if need be. Raises UsageError."""
+    _edit(path, lambda text: with_line(text, _written(text, name, table), value, table))
+
+
+def unset_in_file(path: Path, name: str, table: str = "") -> bool:
+    """Take the line that sets `name` away; False where there is none. Raises UsageError."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    written = _written(text, name, table)
+    if not line_of(text, written, table):
+        return False
+    _edit(path, lambda text: without_line(text, written, table))
+    return True
+
+
+def _written(text: str, name: str, table: str) -> str:
+    """The key as the file spells it: with hyphens or underscores."""
+    hyphened = name.replace("_", "-")
+    return hyphened if line_of(text, hyphened, table) else name
+
+
+def _edit(path: Path, change: Callable[[str], str]) -> None:
+    """Write the changed text, if it is TOML before and after."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        tomllib.loads(text)
+        after = change(text)
+        tomllib.loads(after)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot edit {path}: {error}", "mend that file, or write the line by hand") from error
+    write_atomically(path, after.encode())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
