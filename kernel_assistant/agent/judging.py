@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kernel_assistant.records import Baseline, Candidate, Evaluation, KernelTask, OpGraph, Tier
+from kernel_assistant.records.counters import KernelCounters
 from kernel_assistant.targets.base import DeviceFacts
 
 
@@ -21,3 +22,5 @@ class Judging(Protocol):
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterable[Evaluation]: ...
 
     def confirm(self, candidate: Candidate) -> Evaluation: ...
+
+    def counters(self, candidate: Candidate) -> tuple[KernelCounters, ...]: ...

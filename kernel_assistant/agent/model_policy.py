@@ -22,7 +22,7 @@ from kernel_assistant.agent.tools import ALL, ToolError, World
 from kernel_assistant.agent.tools.task import EvaluateArguments, FinishArguments
 from kernel_assistant.agent.tried import Tried
 from kernel_assistant.agent.workspace import PathRefused
-from kernel_assistant.errors import Cancelled
+from kernel_assistant.errors import Cancelled, MissingError
 from kernel_assistant.events import AnyEvent, Progress
 from kernel_assistant.policy.base import EpisodeView, Move
 from kernel_assistant.policy.client import ModelClient, PolicyError, Request
@@ -181,14 +181,14 @@ class ModelPolicy:
         try:
             arguments = tool.read(call.arguments)
             if isinstance(arguments, EvaluateArguments):
-                return (yield from self._evaluated(reply, Tier(arguments.tier)))
+                return (yield from self._evaluated(reply, Tier(arguments.tier), counters=arguments.counters))
             if isinstance(arguments, FinishArguments):
                 yield Move(message=arguments.summary, finished=True)
             return tool.run(arguments, self._world) if tool.run is not None else ""
         except (ToolError, PathRefused) as error:
             return f"error: {error}"
 
-    def _evaluated(self, reply: Message, tier: Tier) -> Generator[Move, None, str]:
+    def _evaluated(self, reply: Message, tier: Tier, *, counters: bool) -> Generator[Move, None, str]:
         try:
             candidate = self._candidate()
         except DirectiveError as error:
@@ -197,7 +197,14 @@ class ModelPolicy:
         yield Move(message=reply.content[:MOST_SAID], candidates=(candidate,), tier=tier)
         evaluation = self._latest(candidate)
         self._judged = evaluation.candidate
-        return self._profile.report(evaluation, self._view, candidate, best_ms)
+        report = self._profile.report(evaluation, self._view, candidate, best_ms)
+        return "\n".join([report, *self._counted(candidate)]) if counters and evaluation.correct else report
+
+    def _counted(self, candidate: Candidate) -> list[str]:
+        try:
+            return [one.text() for one in self._world.counters(candidate)]
+        except MissingError as error:
+            return [f"no counters: {error.cause}"]
 
     def _candidate(self) -> Candidate:
         """What lies at the top of the workspace."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from kernel_assistant.agent.judging import Judging
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Tier
+from kernel_assistant.records.counters import KernelCounters
 
 
 class SharedEnvironment:
@@ -43,3 +44,7 @@ class SharedEnvironment:
     def confirm(self, candidate: Candidate) -> Evaluation:
         with self.lock:
             return self._environment.confirm(candidate)
+
+    def counters(self, candidate: Candidate) -> tuple[KernelCounters, ...]:
+        with self.lock:
+            return self._environment.counters(candidate)

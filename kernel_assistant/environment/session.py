@@ -19,12 +19,13 @@ import msgspec
 
 from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
 from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
+from kernel_assistant.environment.counters import count
 from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.environment.screen import screen
 from kernel_assistant.environment.screen_residual import screen_residual
 from kernel_assistant.environment.ship import ship
 from kernel_assistant.environment.worker_client import Worker
-from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
+from kernel_assistant.errors import Cancelled, DeviceError, MissingError, WorkerError
 from kernel_assistant.events import AnyEvent, BaselineMeasured, Progress, TaskOpened, Warned
 from kernel_assistant.records import (
     Accuracy,
@@ -42,6 +43,7 @@ from kernel_assistant.records import (
     Timing,
 )
 from kernel_assistant.records.codec import from_builtins, to_builtins
+from kernel_assistant.records.counters import KernelCounters
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.sandbox.contract import Limits, Sandbox, SandboxSpec
 from kernel_assistant.sandbox.paths import interpreter_paths
@@ -160,6 +162,14 @@ class Environment:
         stages = (Stage.verify, Stage.profile) if profile else (Stage.verify,)
         answer, stage = self._measure(candidate, binary, key, Tier.full, spent, stages)
         return _evaluation(candidate, key, Tier.full, stage, answer, binary, spent, precision=_precision(self.graph))
+
+    def counters(self, candidate: Candidate) -> tuple[KernelCounters, ...]:
+        """What the GPU's hardware counters say of a candidate that was verified. MissingError where they are closed."""
+        if self.device.target != "cuda":
+            raise MissingError("hardware counters are read on a GPU", "")
+        cubin = self._built(candidate).content
+        with self._measuring:
+            return count(candidate.plan, cubin, self.graph.dims, self.device.index, self.cancel)
 
     def close(self) -> None:
         """Give the worker back, warm, with nothing open."""

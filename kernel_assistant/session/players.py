@@ -131,6 +131,7 @@ class Players:
             sandbox=self._environment.sandbox,
             baseline=lambda: self._shared.baseline(compiled=True),
             cancel=self._cancel,
+            counters=self._shared.counters,
             device_lock=self._shared.lock,
         )
         compact = connection.compact

@@ -57,6 +57,7 @@ def world_of(environment: Environment, folder: Path) -> World:
         sandbox=environment.sandbox,
         baseline=lambda: environment.baseline(compiled=True),
         cancel=environment.cancel,
+        counters=environment.counters,
     )
 
 

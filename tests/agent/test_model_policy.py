@@ -63,7 +63,7 @@ def test_a_model_repairs_what_it_is_told_and_finishes(play):
             calls(("edit", {"path": "kernel.cpp", "old": "undeclared", "new": "0.0f"})),
             calls(("edit", {"path": "kernel.cpp", "old": "1e-6f", "new": "1e-1f"}), EVALUATE),
             calls(write(NORM), EVALUATE),
-            calls(("profile_reference", {}), ("evaluate", {"tier": "full"})),
+            calls(("profile_reference", {}), ("evaluate", {"tier": "full", "counters": True})),
             calls(FINISH),
         ]
     )
@@ -82,7 +82,7 @@ def test_a_model_repairs_what_it_is_told_and_finishes(play):
     assert wrong.startswith("incorrect (verify)") and "out0[" in wrong and "want" in wrong
     assert right.startswith("correct, ") and "eager" in right and "times PyTorch's own" in right
     assert "torch.compile" in profile and "eager" in profile
-    assert "(full tier)" in full
+    assert "(full tier)" in full and full.endswith("\nno counters: hardware counters are read on a GPU")
 
 
 def test_bad_calls_are_observations(play):

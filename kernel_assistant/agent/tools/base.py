@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from kernel_assistant.agent.workspace import Workspace
-from kernel_assistant.records import Baseline, OpGraph
+from kernel_assistant.errors import MissingError
+from kernel_assistant.records import Baseline, Candidate, OpGraph
 from kernel_assistant.records.codec import Record
+from kernel_assistant.records.counters import KernelCounters
 from kernel_assistant.sandbox.contract import Sandbox
 from kernel_assistant.targets.base import DeviceFacts
 
@@ -21,9 +23,17 @@ class ToolError(Exception):
     """A call that cannot be done; the text is the observation."""
 
 
+def no_counters(candidate: Candidate) -> tuple[KernelCounters, ...]:
+    """Where nobody reads them."""
+    raise MissingError("no counters are read here", "")
+
+
 @dataclass(frozen=True)
 class World:
-    """What tools may touch. `device_lock` is held by whoever measures; `baseline` measures what is not known yet."""
+    """What tools may touch. `device_lock` is held by whoever measures; `baseline` measures what is not known yet.
+
+    `counters` reads the hardware counters of a verified candidate; it raises MissingError where that cannot be done.
+    """
 
     workspace: Workspace
     graph: OpGraph
@@ -32,6 +42,7 @@ class World:
     sandbox: Sandbox
     baseline: Callable[[], Baseline]
     cancel: threading.Event
+    counters: Callable[[Candidate], tuple[KernelCounters, ...]] = no_counters
     device_lock: threading.RLock = field(default_factory=threading.RLock)
 
 

@@ -21,6 +21,10 @@ class EvaluateArguments(Record, frozen=True, kw_only=True):
         Literal["quick", "full"],
         Meta(description="'quick' steers the search; 'full' verifies at more inputs and shapes and takes seconds more"),
     ] = "quick"
+    counters: Annotated[
+        bool,
+        Meta(description="also read the GPU's hardware counters, which takes seconds more; not every machine has them"),
+    ] = False
 
 
 class FinishArguments(Record, frozen=True, kw_only=True):

@@ -1,0 +1,44 @@
+"""KernelCounters: what the GPU's own counters said of one kernel of a plan, as Nsight Compute reads them."""
+
+from __future__ import annotations
+
+from kernel_assistant.records.codec import Record
+
+
+class KernelCounters(Record, frozen=True, kw_only=True):
+    """One launch, with caches flushed before it. Shares are of 1.
+
+    `memory` and `compute` are of the peak rates of DRAM and of the multiprocessors, `occupancy` of the warps that a
+    multiprocessor can hold, averaged while it was active, `l2_hits` of the sectors asked for; `loads` and `stores` say
+    how much of the 32-byte sectors that global accesses move is used. `bank_conflicts` are those of shared memory.
+    `stalls` are reasons why warps waited, in warps an issued instruction, the largest first.
+    """
+
+    symbol: str
+    microseconds: float
+    memory: float
+    compute: float
+    occupancy: float
+    l2_hits: float
+    read_bytes: int
+    written_bytes: int
+    loads: float
+    stores: float
+    bank_conflicts: int
+    stalls: tuple[tuple[str, float], ...] = ()
+
+    def text(self) -> str:
+        """One line for people and models."""
+        moved = f"{self.read_bytes / 1e6:.3g} MB read, {self.written_bytes / 1e6:.3g} MB written"
+        parts = [
+            f"{self.microseconds:.3g} µs",
+            f"memory {self.memory:.0%} and arithmetic {self.compute:.0%} of their peaks",
+            moved,
+            f"L2 hits {self.l2_hits:.0%}",
+            f"sectors used by loads {self.loads:.0%}, by stores {self.stores:.0%}",
+            f"achieved occupancy {self.occupancy:.0%}",
+        ]
+        parts += [f"{self.bank_conflicts} bank conflicts"] if self.bank_conflicts else []
+        waits = ", ".join(f"{reason} {warps:.2g}" for reason, warps in self.stalls[:2])
+        parts += [f"warps wait for {waits}"] if waits else []
+        return f"counters of {self.symbol}: {'; '.join(parts)}"
