@@ -1,6 +1,12 @@
-// What a person does in VS Code, in terms of what they see.
+// What a person does in VS Code, in terms of what they see. Every key is pressed until its effect shows: a window under
+// construction, or one whose focus is elsewhere for a moment, does not hear it.
 
+import assert from "node:assert/strict";
 import type { Locator, Page } from "playwright-core";
+
+/** How long a window may take to show what a key does, before the key is pressed again. */
+const HEARD = { timeout: 3000 };
+const TRIES = 20;
 
 export class Editor {
     readonly page: Page;
@@ -9,37 +15,20 @@ export class Editor {
         this.page = page;
     }
 
-    /** Opens the picker by its key, again where a window that is still being built did not hear it. */
-    private async pick(key: string): Promise<void> {
-        for (let tries = 0; tries < 20; tries++) {
-            await this.page.keyboard.press(key);
-            const waited = this.picker.waitFor({ timeout: 3000 });
-            const shown = await waited.then(
-                () => true,
-                () => false,
-            );
-            if (shown) {
-                return;
-            }
-        }
-        throw new Error(`${key} opened no picker`);
-    }
-
     /** The file, through Quick Open. */
     async open(name: string): Promise<void> {
-        await this.pick("Control+P");
-        await this.picker.locator("input").fill(name);
-        await this.picker.locator(".monaco-list-row", { hasText: name }).first().waitFor();
-        await this.page.keyboard.press("Enter");
-        await this.page.locator(".tab.active", { hasText: name }).waitFor();
+        const active = this.page.locator(".tab.active", { hasText: name });
+        await this.again(`${name} was not opened`, async () => {
+            await this.pick("Control+P", name);
+            await this.choose(name);
+            return await shown(active);
+        });
     }
 
     /** A command of the palette, by its title. */
     async command(title: string): Promise<void> {
-        await this.pick("F1");
-        await this.picker.locator("input").fill(`>${title}`);
-        await this.picker.locator(".monaco-list-row", { hasText: title }).first().waitFor();
-        await this.page.keyboard.press("Enter");
+        await this.pick("F1", `>${title}`);
+        await this.choose(title);
     }
 
     get picker(): Locator {
@@ -59,17 +48,47 @@ export class Editor {
         await notification.getByRole("button", { name: button }).first().click();
     }
 
-    async save(): Promise<void> {
-        await this.page.keyboard.press("Control+S");
-        await this.page.locator(".tab.active.dirty").waitFor({ state: "detached" });
+    /** Confirms what an input box proposes, once that is `text`. */
+    async answer(text: string): Promise<void> {
+        const input = this.picker.locator("input");
+        for (let tries = 0; tries < 300 && (await input.inputValue()) !== text; tries += 1) {
+            await this.page.waitForTimeout(100);
+        }
+        assert.equal(await input.inputValue(), text);
+        await input.press("Enter");
     }
 
-    /** The cursor at the end of a line, counted from 1. */
-    async goTo(line: number, column = 1): Promise<void> {
-        await this.pick("Control+G");
-        await this.picker.locator("input").fill(`:${line}:${column}`);
-        await this.page.keyboard.press("Enter");
-        await this.picker.waitFor({ state: "hidden" });
+    async save(): Promise<void> {
+        const clean = this.page.locator(".tab.active:not(.dirty)");
+        await this.again("the file was not saved", async () => {
+            await this.page.keyboard.press("Control+S");
+            return await shown(clean);
+        });
+    }
+
+    /** Closes the editor in front, which shows `name` in its tab. */
+    async close(name: string): Promise<void> {
+        const tab = this.page.locator(".tab", { hasText: name });
+        await tab.getByRole("button", { name: /Close/ }).click();
+        await tab.waitFor({ state: "detached" });
+    }
+
+    /** The cursor at the beginning of a line, counted from 1. */
+    async goTo(line: number): Promise<void> {
+        await this.pick("Control+G", `:${line}`);
+        await this.again(`the picker stays at line ${line}`, async () => {
+            await this.page.keyboard.press("Enter");
+            return await shown(this.picker, "hidden");
+        });
+    }
+
+    /** Has VS Code offer what it would put in here, until it does. */
+    async suggest(): Promise<void> {
+        const ghost = this.page.locator(".ghost-text-decoration").first();
+        await this.again("nothing is suggested", async () => {
+            await this.command("Trigger Inline Suggestion");
+            return await shown(ghost);
+        });
     }
 
     /** Text of the page of a webview, once it has `text`. */
@@ -83,4 +102,32 @@ export class Editor {
         }
         throw new Error(`no webview shows ${text}`);
     }
+
+    /** Opens the picker by its key and types into it. */
+    private async pick(key: string, text: string): Promise<void> {
+        await this.again(`${key} opened no picker`, async () => {
+            await this.page.keyboard.press(key);
+            return await shown(this.picker);
+        });
+        await this.picker.locator("input").fill(text);
+    }
+
+    /** The row of the picker with this text, wherever it stands while the list is still being filled. */
+    private async choose(text: string): Promise<void> {
+        await this.picker.locator(".monaco-list-row", { hasText: text }).first().click();
+    }
+
+    private async again(what: string, holds: () => Promise<boolean>): Promise<void> {
+        for (let tries = 0; tries < TRIES; tries += 1) {
+            if (await holds()) return;
+        }
+        throw new Error(what);
+    }
+}
+
+async function shown(place: Locator, state: "visible" | "hidden" = "visible"): Promise<boolean> {
+    return await place.waitFor({ ...HEARD, state }).then(
+        () => true,
+        () => false,
+    );
 }
