@@ -19,7 +19,7 @@ from kernel_assistant_training.synth.steps import Step
 from kernel_assistant_training.teacher import answers
 
 #: How often tasks of one to five operators are drawn: at the beginning of a stream, and from pair number `RAMP` on.
-EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.15, 0.2, 0.22, 0.22, 0.21)
+EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.18, 0.25, 0.25, 0.2, 0.12)
 RAMP = 5_000
 #: How often a task returns values from on the way: more often than tasks of users do, because names of results are what
 #: a small model mistakes.

@@ -65,13 +65,40 @@ _NAMES, _WEIGHTS = list(FAMILIES), list(FAMILIES.values())
 _CHOICES = {family: (steps, [one.weight for one in steps]) for family, steps in STEPS.items()}
 _WIDTHS = (
     (1024, 2048, 4096, 512, 256, 768, 8192, 128, 64, 1000, 16384, 3072, 1280, 5120, 32),
-    (100, 33, 257, 1023, 5000, 10000, 777, 2047, 384, 640, 1536, 32000, 50257, 65536, 131072, 96, 11008, 3),
+    (
+        100,
+        33,
+        257,
+        1023,
+        5000,
+        10000,
+        777,
+        2047,
+        384,
+        640,
+        1536,
+        32000,
+        50257,
+        65536,
+        131072,
+        96,
+        11008,
+        3,
+        7,
+        5,
+        50257,
+    ),
 )
+_FEATURES = (64, 128, 256, 512, 768, 1024, 96, 33, 2048, 80, 320)
+#: Rows that no vector fits, of classes, coordinates, colours, words.
+_ODD = (3, 7, 5, 17, 21, 65, 77, 127, 333, 1001, 50257)
 _LENGTHS = (128, 256, 512, 64, 197, 1024, 49, 77, 2048, 100, 33, 300)
 _CHANNELS = (64, 32, 128, 16, 3, 256, 96, 24, 512, 48, 8, 12)
 _SIDES = (32, 56, 28, 64, 14, 112, 7, 31, 33, 128, 224, 16, 24, 65)
 #: How often a task returns values from on the way, and how often two of them.
 MORE, TWO = 0.12, 0.2
+#: How often a batch is small whatever its items are.
+SMALL_BATCH = 0.08
 #: Elements of one item (of B) at most.
 _MOST = 1 << 22
 #: Elements of the first input, powers of two.
@@ -148,7 +175,7 @@ def _item(random: Random) -> Shape:
     if kind == 0:
         return (_width(random),)
     if kind == 1:
-        return random.choice(_LENGTHS), random.choice((64, 128, 256, 512, 768, 1024, 96, 33, 2048, 80, 320))
+        return random.choice(_LENGTHS), random.choice(_FEATURES if random.random() < 0.88 else _ODD)
     if kind == 2:
         length = random.choice((64, 128, 197, 256, 512, 49, 77, 33))
         return random.choice((4, 8, 12, 16, 6)), length, random.choice((length, length, 64, 32, 80))
@@ -162,7 +189,7 @@ def _item(random: Random) -> Shape:
 
 
 def _width(random: Random) -> int:
-    if random.random() < 0.06:
+    if random.random() < 0.1:
         return random.randint(2, 3000)
     return random.choice(_WIDTHS[random.random() < 0.35])
 
@@ -182,6 +209,8 @@ def free_size(random: Random, shape: tuple[str, ...]) -> int:
     wanted = 2.0 ** random.uniform(*_ELEMENTS) / item
     exact = max(2, min(int(wanted), 65536))
     kind = random.random()
+    if kind < SMALL_BATCH:
+        return random.randint(2, 8)
     if kind < 0.7:
         return 1 << max(1, round(math.log2(exact)))
     return exact if kind < 0.9 else max(2, round(exact / 10) * 10)

@@ -13,6 +13,7 @@ from kernel_assistant.generator.nest import Access, Nest, accesses, build_nest
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import Operand
+from kernel_assistant_training.teacher.coded import coded
 from kernel_assistant_training.teacher.sharing import share
 from kernel_assistant_training.teacher.sizes import NoForm, Sizes
 
@@ -48,7 +49,7 @@ class _Last(threading.local):
     """The task that was lowered last: families ask for the same one after the other."""
 
     task: Canonical | None = None
-    found: tuple[Nest, bool] | str = ""
+    found: tuple[Nest, Canonical | None] | str = ""
 
 
 _LAST = _Last()
@@ -60,26 +61,27 @@ def lowered(task: Canonical, target: str) -> Lowered:
         _LAST.task, _LAST.found = task, _nest(task)
     if isinstance(_LAST.found, str):
         raise NoForm(_LAST.found)
-    nest, numeric = _LAST.found
+    nest, numbers = _LAST.found
     constants = {number: name for name, number in task.constants.items()}
     # Whoever asks may arrange the loops in another way.
     nest = replace(nest, outer=[*nest.outer], reduced=[*nest.reduced], inner=[*nest.inner])
-    return Lowered(task, target, nest, Sizes(task, target, numeric), constants)
+    return Lowered(task, target, nest, Sizes(task, target, numbers), constants)
 
 
-def _nest(task: Canonical) -> tuple[Nest, bool] | str:
-    """The loops, and whether they are over numbers; or why there are none."""
+def _nest(task: Canonical) -> tuple[Nest, Canonical | None] | str:
+    """The loops, and the task whose numbers they are over, if they are; or why there are none."""
     try:
         nest = build_nest(with_constants(task.graph, task.constants))
         share(nest, task.sizes)
-        return nest, False
+        return nest, None
     except (Unsupported, AssertionError) as unsupported:
         if str(unsupported).startswith(_HOPELESS):
             return str(unsupported)
+    numbers = coded(task) or task
     try:
-        nest = build_nest(task.concrete())
-        share(nest, task.sizes)
-        return nest, True
+        nest = build_nest(numbers.concrete())
+        share(nest, numbers.sizes)
+        return nest, numbers
     except Unsupported as error:
         return str(error)
 

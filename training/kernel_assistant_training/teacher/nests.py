@@ -54,7 +54,7 @@ def _by_channels(found: Lowered, random: Random) -> list[Answer]:
     if len(numbers) < 2:
         return []
     turned = replace(nest, outer=[*nest.outer], reduced=[*nest.inner], inner=[])
-    own = Sizes(found.task, found.target, found.sizes.numeric)
+    own = Sizes(found.task, found.target, found.sizes.numbers)
     try:
         return rows(replace(found, nest=turned, sizes=own), random)[:2]
     except NoForm:

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import combinations_with_replacement
 from math import prod
 
-from kernel_assistant.generator.sizes import Size, size_value
+from kernel_assistant.generator.sizes import Poly, Size, size_value
 from kernel_assistant.records.canonical import Canonical
 
 #: Of a product that is looked up for a number.
@@ -22,20 +22,32 @@ class NoForm(Exception):
 
 class Sizes:
     """Writes sizes in code (`a.B`, `D0 * D1`) and in launch lines (`B*D0*D1`); `free` are the dimensions that code
-    asked for, which have to be arguments."""
+    asked for, which have to be arguments. `numbers` is the task whose numbers lowering ran over, if it did, which may
+    have others than the task itself."""
 
-    def __init__(self, task: Canonical, target: str, numeric: bool) -> None:
+    def __init__(self, task: Canonical, target: str, numbers: Canonical | None) -> None:
         self._values = {**task.graph.dims, **task.sizes}
-        self._symbols = {size: name for name, size in task.sizes.items()}
+        self._symbols = {size: name for name, size in (numbers or task).sizes.items()}
         self._free = task.graph.dims
-        self.numeric = numeric
+        self.numbers = numbers
+        self._coded = numbers is not None and numbers.sizes != task.sizes
         self._arguments = "a." if target == "cuda" else "a->"
         self.free: dict[str, None] = {}
         self._aliases: dict[Size, str] = {}
 
     def value(self, size: Size) -> int:
         """At the base sizes."""
-        return size_value(size, self._values)
+        if not self._coded:
+            return size_value(size, self._values)
+        terms = size.terms if isinstance(size, Poly) else (((), size),)
+        return sum(self._decoded(number) * prod(self._values[name] for name in names) for names, number in terms)
+
+    def _decoded(self, number: int) -> int:
+        """What a number of the other sizes is at the task's own."""
+        if number <= SMALL:
+            return number
+        names, divisor = self._made_of(number)
+        return prod(self._values[name] for name in names) // divisor
 
     def alias(self, size: Size, name: str) -> str:
         """From now on `name` stands for the size in code, if it is more than a name itself; the line that says so."""
@@ -81,15 +93,19 @@ class Sizes:
 
     def _number(self, number: int, times: str, over: str) -> str:
         """By name where lowering ran over numbers; over symbols, what is a number is meant as one."""
-        if number < 0 or not self.numeric or (number <= SMALL and number not in self._symbols):
+        if number < 0 or self.numbers is None or (number <= SMALL and number not in self._symbols):
             return str(number)
-        found = self._product(number)
-        if found is not None:
-            return times.join(found)
-        for size, name in (*((small, str(small)) for small in range(2, SMALL + 1)), *self._symbols.items()):
-            found = self._product(number * size)
+        names, divisor = self._made_of(number)
+        return (
+            times.join(names) if divisor == 1 else f"({times.join(names)}{over}{self._symbols.get(divisor, divisor)})"
+        )
+
+    def _made_of(self, number: int) -> tuple[tuple[str, ...], int]:
+        """Symbols and what their product is divided by. Raises NoForm."""
+        for divisor in (1, *range(2, SMALL + 1), *self._symbols):
+            found = self._product(number * divisor)
             if found is not None:
-                return f"({times.join(found)}{over}{name})"
+                return found, divisor
         raise NoForm(f"no symbols make {number}")
 
     def _product(self, number: int) -> tuple[str, ...] | None:

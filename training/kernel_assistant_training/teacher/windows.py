@@ -24,13 +24,14 @@ LARGEST = 64
 
 @dataclass(frozen=True)
 class Pool:
-    """`divisor` is what a sum is divided by: "" for maxima, `count` for the positions that exist. `shared`: whether
-    windows below each other share lines, and whether all but one."""
+    """Lists as the operator has them, outermost dimension first; what it leaves out is left out. `divisor` is what a
+    sum is divided by: "" for maxima, `count` for the positions that exist. `shared`: whether windows below each other
+    share lines, and whether all but one."""
 
     dims: int
     kernel: list[str]
     stride: list[str]
-    padding: list[int]
+    padding: list[str]
     dilation: list[str]
     divisor: str
     shared: tuple[bool, bool] = (False, False)
@@ -40,14 +41,10 @@ class Pool:
 
     @property
     def type(self) -> str:
-        """`ka::pool2d<3, 2>`."""
-        one = [self.kernel, self.stride, self.dilation]
-        if all(len(set(numbers)) == 1 for numbers in one):
-            (kernel,), (stride,), (dilation,) = (set(numbers) for numbers in one)
-            values = [kernel] + [stride] * (stride != kernel or dilation != "1") + [dilation] * (dilation != "1")
-            return f"ka::pool{self.dims}d<{', '.join(values)}>"
-        full = [["1"] * (3 - self.dims) + numbers for numbers in one[: 3 if set(self.dilation) != {"1"} else 2]]
-        return f"ka::pool<{', '.join(number for numbers in full for number in numbers)}>"
+        """`ka::pool_of<ka::list<3, 3>, ka::list<2, 2>>`."""
+        stride = self.stride or (self.kernel if self.dilation else [])
+        lists = [f"ka::list<{', '.join(one)}>" for one in (self.kernel, stride, self.dilation) if one]
+        return f"ka::pool_of<{', '.join(lists)}>"
 
 
 def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
@@ -73,15 +70,14 @@ def _pool(named: Named, node: Node) -> Pool:
             raise Unsupported("windows of different sizes")
         sizes = [size // out for size, out in zip(inputs, outputs, strict=True)]
         kernel = [_quotient(named, size, out) for size, out in zip(inputs, outputs, strict=True)]
-        divisor = " * ".join(one if " " not in one else f"({one})" for one in kernel)
-        divisor = f"({divisor})" if " " in divisor else divisor
-        found = Pool(dims, kernel, kernel, [0] * dims, ["1"] * dims, "" if "max" in name else divisor)
+        found = Pool(dims, kernel, [], [], [], "" if "max" in name else f"ka::cells<{', '.join(kernel)}>")
     elif name.startswith(("max", "avg")):
-        sizes, stride, padding, dilation = _numbers(node, dims, 4 if name.startswith("max") else 3)
+        given = _numbers(node, dims, 4 if name.startswith("max") else 3)
+        sizes, stride, padding = given[0], given[1] or given[0], given[2] or [0] * dims
         divisor = "" if name.startswith("max") else _divisor(node, sizes, stride, padding, inputs, outputs)
-        texts = [[str(number) for number in numbers] for numbers in (sizes, stride, dilation)]
         shared = (stride[max(dims - 2, 0)] < sizes[max(dims - 2, 0)], stride[max(dims - 2, 0)] == 1)
-        found = Pool(dims, texts[0], texts[1], padding, texts[2], divisor, shared)
+        texts = [[str(number) for number in one] for one in given]
+        found = Pool(dims, texts[0], texts[1], texts[2], texts[3], divisor, shared)
     else:
         raise Unsupported(f"operator {node.op}")
     if math.prod(sizes) > LARGEST:
@@ -102,16 +98,14 @@ def _quotient(named: Named, size: int, out: int) -> str:
     return named.size(size) if out == 1 else f"{named.size(size)} / {named.size(out)}"
 
 
-def _numbers(node: Node, dims: int, count: int) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Kernel, stride, padding, dilation."""
+def _numbers(node: Node, dims: int, count: int) -> list[list[int]]:
+    """Kernel, stride, padding, dilation; [] for what is not given."""
     found: list[list[int]] = []
-    names = ("kernel_size", "stride", "padding", "dilation")
-    for place in range(4):
-        given = argument(node, place + 1, names[place]) if place < count else None
-        default = ([], found[0] if found else [], [0], [1])[place]
-        own = default if given in (None, []) else numbers(given)
-        found.append(own * (dims // len(own)))
-    return found[0], found[1], found[2], found[3]
+    for place, name in enumerate(("kernel_size", "stride", "padding", "dilation")):
+        given = argument(node, place + 1, name) if place < count else None
+        own = [] if given in (None, []) else numbers(given)
+        found.append(own * (dims // len(own)) if own else [])
+    return found
 
 
 def _divisor(
@@ -123,15 +117,16 @@ def _divisor(
     ends = [(out - 1) * s + k - p for out, s, k, p in zip(outputs, stride, kernel, padding, strict=True)]
     behind = any(end > size + p for end, size, p in zip(ends, inputs, padding, strict=True))
     outside = any(padding) or any(end > size for end, size in zip(ends, inputs, strict=True))
+    cells = f"ka::cells<{', '.join(map(str, kernel))}>"
     if not outside:
-        return str(math.prod(kernel))
+        return cells
     if not argument(node, 5, "count_include_pad", True):
         return "count"
     if behind:
         if any(padding):
             raise Unsupported("windows that leave the padding")
         return "count"
-    return str(math.prod(kernel))
+    return cells
 
 
 def _written(named: Named, place: Around, pool: Pool) -> list[Answer]:
@@ -143,8 +138,9 @@ def _written(named: Named, place: Around, pool: Pool) -> list[Answer]:
     prefix = named.prefix
     shape = place.source_shape
     planes = named.product(shape[: -pool.dims], "")
-    sizes = [named.size(size) for size in (*shape[-pool.dims :], *place.shape[-pool.dims :])]
-    geometry = f"const ka::shape s = ka::shape{pool.dims}d({', '.join([*sizes, *map(str, pool.padding)])});"
+    insides, outs = ([named.size(size) for size in one[-pool.dims :]] for one in (shape, place.shape))
+    lists = [f"{{{', '.join(one)}}}" for one in (insides, outs, pool.padding) if one]
+    geometry = f"const ka::shape s = ka::shape_of({', '.join(lists)});"
     names = parameters([load, *place.after_loads])
     before = lambda_text(place.before, [("float", names[id(load)])], names)
     arguments = [("float", place.hole.text), ("int", "count" if pool.divisor == "count" else "")]
@@ -157,13 +153,9 @@ def _written(named: Named, place: Around, pool: Pool) -> list[Answer]:
         body = [geometry, f"{pool.type}::run<{operator}>(a->planes, s, {operands});"]
         return [Answer(pieces(named, "", [f"planes={planes}"], "", "ka/window.h", body).source(), ("window",))]
     body = [geometry, f"{pool.type}::run<R, {operator}>(a.planes, s, {operands});"]
-    outs = [named.size(size) for size in place.shape[-pool.dims :]]
-    lines = outs[-2] if pool.dims > 1 else "1"
     found = []
     for threads, together in _schedules(pool, place.shape[-2] if pool.dims > 1 else 1, load.dtype in HALVES):
-        bands = [f"cdiv({lines},R)"] if pool.dims > 1 else []
-        total = "*".join([planes, *outs[: pool.dims - 2], *bands, outs[-1]])
-        sets, grid = f"T={threads} R={together}", f"grid=cdiv({total},T) block=T"
+        sets, grid = f"T={threads} R={together}", f"grid=cdiv({'*'.join([planes, *outs])},T*R) block=T"
         made = pieces(named, sets, [f"planes={planes}"], grid, "ka/window.cuh", body)
         found.append(Answer(made.source(), ("window",)))
     return found
