@@ -1,15 +1,13 @@
-"""What every test gets: a home of its own, a skip for a resource that the machine has not got, and quiet where it needs
-quiet."""
+"""What every test gets: a home of its own, and a skip for a resource that the machine has not got."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pynvml
@@ -24,39 +22,15 @@ PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: Tests that hold what was timed against what was claimed. Beside them no other test runs.
-ALONE = frozenset({"check", "freeform", "hostile", "judge", "scan"})
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
-    """Outside the timeout of a test: it does not count that one waits for its turn."""
-    with _turn(alone=not ALONE.isdisjoint(item.path.parts)):
-        return (yield)
-
-
-@contextmanager
-def _turn(*, alone: bool) -> Iterator[None]:
-    """Among the processes of one run (pytest-xdist): alone, or beside others that need not be. Whoever waits for quiet
-    keeps the gate, so that others do not go before."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        yield
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where skipped tests are not listed one by one: how many for which reason."""
+    if {"s", "a", "A"} & set(terminalreporter.config.option.reportchars):
         return
-    with open(_lock("gate", os.getppid()), "wb") as gate, open(_lock("turn", os.getppid()), "wb") as turn:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
-
-
-def pytest_sessionfinish() -> None:
-    """Of the process that the others are children of."""
-    for name in ("gate", "turn"):
-        _lock(name, os.getpid()).unlink(missing_ok=True)
-
-
-def _lock(name: str, run: int) -> Path:
-    return Path(tempfile.gettempdir(), f"ka-tests-{run}.{name}")
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
+    reasons = Counter(str(place[2]).removeprefix("Skipped: ") for place in skipped if isinstance(place, tuple))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count:4d}: {reason}")
 
 
 def _has_gpu() -> bool:
@@ -68,6 +42,8 @@ def _has_gpu() -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _slow_files_first(items)
     for item in items:
         if item.get_closest_marker("vllm") and not os.environ.get("KERNEL_ASSISTANT_VLLM_PYTHON"):
             item.add_marker(pytest.mark.skip(reason="needs KERNEL_ASSISTANT_VLLM_PYTHON"))
@@ -75,6 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+def _slow_files_first(items: list[pytest.Item]) -> None:
+    """Whole files, so that fixtures are shared as before. None that takes long is left for the end of a run."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    count = Counter(item.path for item in items)
+    items.sort(key=lambda item: (not slow[item.path], -count[item.path]))
 
 
 @pytest.fixture(scope="session", autouse=True)
