@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from dataclasses import replace
 from multiprocessing import get_context
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
@@ -17,12 +19,15 @@ from kernel_assistant_training.episodes.lines import Episode, Failure, read_line
 from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.player import Player
 
+#: Seconds of a process that it takes to begin another in its place, and that must be left.
+LIVED = 30.0
+
 
 def run(options: Options, cores: int = 0) -> dict[str, Any]:
     """Play with `options.parts` processes until the time is over; the summary, which is also written to the folder.
 
     With `cores`, each process measures on so many of this process's cores, which nobody else uses, and all build on the
-    rest. A process that fails is named by its exit code.
+    rest. A process that fails is named by its exit code, and another one goes on in its place.
     """
     options.out.mkdir(parents=True, exist_ok=True)
     before = _count(options)
@@ -107,14 +112,31 @@ def _count(options: Options) -> int:
 
 
 def _side_by_side(parts: list[tuple[Options, tuple[int, ...]]]) -> list[int]:
-    """A process for each, on its cores where it has any; exit codes of those that failed."""
-    context = get_context("spawn")
-    processes = [context.Process(target=_play, args=part) for part in parts]
-    for process in processes:
+    """A process for each, on its cores where it has any; exit codes of those that failed.
+
+    Another one goes on in its place, with the task behind the last: one task is lost. Not where it failed at once.
+    """
+    context, failed = get_context("spawn"), list[int]()
+
+    def begin(part: tuple[Options, tuple[int, ...]]) -> tuple[SpawnProcess, float]:
+        process = context.Process(target=_play, args=part)
         process.start()
-    for process in processes:
-        process.join()
-    return [process.exitcode for process in processes if process.exitcode]
+        return process, time.monotonic()
+
+    running = {part[0].part: (*begin(part), part) for part in parts}
+    while running:
+        wait([process.sentinel for process, _, _ in running.values()])
+        for name, (process, began, part) in list(running.items()):
+            if process.is_alive():
+                continue
+            process.join()
+            del running[name]
+            if process.exitcode:
+                failed.append(process.exitcode)
+                now = time.monotonic()
+                if now - began > LIVED and part[0].until - now > LIVED:
+                    running[name] = (*begin(part), part)
+    return failed
 
 
 def _play(options: Options, cores: tuple[int, ...] = ()) -> None:
