@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kernel_assistant.errors import InternalError
+from kernel_assistant.session.training_run import RunState, read_status
 from kernel_assistant_training import pretrain
 from kernel_assistant_training.architecture import SMALL
 from kernel_assistant_training.export import export
@@ -61,6 +62,8 @@ def test_a_run_learns_and_can_be_gone_on_with(options, source):
     second = train(replace(options, resume=True, steps=170))
     torch.set_num_threads(threads)
     steps = [line for line in metrics(options.out) if "answer_loss" in line]
+    assert {line["stage"] for line in metrics(options.out)} == {"pretrain"} and steps[-1]["time"] >= steps[0]["time"]
+    assert read_status(options.out).state is RunState.ended
     assert steps[0]["answer_loss"] > 5 and steps[-1]["answer_loss"] < 0.5
     assert steps[-1]["answer_right"] > 0.9
     assert (first.step, second.step, second.runs) == (150, 170, 1) and second.seconds > first.seconds

@@ -27,12 +27,14 @@ from kernel_assistant_training.greedy import judge_greedy
 from kernel_assistant_training.held_out import HeldOutMaker
 from kernel_assistant_training.optimiser import optimisers
 from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
+from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 from kernel_assistant_training.stream import Stream, StreamOptions
 from kernel_assistant_training.tokenizer import load, vocabulary_size
 
 SHAPES = {"shipped": SHIPPED, "small": SMALL}
 LOG_EVERY = 50
+STAGE = "pretrain"
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def train(options: Options) -> Progress:
     saved_middle = done(options, progress) >= 0.5
 
     with (
+        RunControl(options.out, STAGE) as control,
         Stream(streaming) as stream,
         HeldOutMaker(options.out / "held_out.jsonl", options.held_out) as held_out,
         (options.out / "metrics.jsonl").open("a", encoding="utf-8") as log,
@@ -114,8 +117,9 @@ def train(options: Options) -> Progress:
         _say(log, {"options": _document(options), "parameters": sum(weight.numel() for weight in model.parameters())})
         meter = Meter(device)
         while True:
-            progress = replace(progress, seconds=earlier + time.monotonic() - began)
-            if done(options, progress) >= 1:
+            wanted = control.goes_on(progress.step)
+            progress = replace(progress, seconds=earlier + time.monotonic() - began - control.paused_s)
+            if done(options, progress) >= 1 or not wanted:
                 break
             rate = learning_rate(options, progress)
             for group in (group for optimiser in chosen for group in optimiser.param_groups):
@@ -264,7 +268,7 @@ def _document(options: Options) -> dict[str, Any]:
 
 
 def _say(log: Any, document: dict[str, Any]) -> None:
-    line = json.dumps(document)
+    line = json.dumps({"stage": STAGE, "time": round(time.time(), 3), **document})
     log.write(line + "\n")
     log.flush()
     sys.stdout.write(line + "\n")

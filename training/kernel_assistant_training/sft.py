@@ -12,10 +12,10 @@ import argparse
 import gzip
 import importlib.util
 import json
+import lzma
 import sys
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,10 +24,12 @@ import torch
 
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.records.transcript import Message, ToolCall
-from kernel_assistant_training.conversation import Encoder, Tokens
+from kernel_assistant_training.conversation import Tokens
+from kernel_assistant_training.encoded import drawn, encoded
 from kernel_assistant_training.folder import load_folder, save_folder
+from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
-from kernel_assistant_training.tokenizer import CONTEXT, load
+from kernel_assistant_training.tokenizer import CONTEXT
 
 #: A label that has no loss.
 IGNORED = -100
@@ -36,8 +38,8 @@ IGNORED = -100
 def episodes(files: list[Path]) -> Iterator[tuple[list[Message], list[bool]]]:
     """Messages, and which of them are learned. Raises UsageError, naming the line."""
     for file in files:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        for number, line in enumerate(data.splitlines(), 1):
+        unpack = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(file.suffix, bytes)
+        for number, line in enumerate(unpack(file.read_bytes()).splitlines(), 1):
             try:
                 documents = json.loads(line)["messages"]
                 yield [_message(one) for one in documents], [bool(one.get("loss", True)) for one in documents]
@@ -59,15 +61,15 @@ def _message(document: dict[str, Any]) -> Message:
 
 
 def examples(
-    files: list[Path], sources: tuple[Source, ...], share: float, seed: int
+    files: list[Path], sources: tuple[Source, ...], share: float, seed: int, processes: int = 1
 ) -> tuple[list[Tokens], dict[str, int]]:
     """Episodes and pairs (`share` of all) as tokens in random order, and what they are made of."""
-    encoder, random = Encoder(load()), Random(seed)
-    found = [encoder.encode(messages, learned) for messages, learned in episodes(files)]
+    random = Random(seed)
+    found = encoded(list(episodes(files)), processes)
     count = {"episodes": len(found)}
     each = round(len(found) * share / (1 - share) / max(len(sources), 1))
     for source in sources:
-        found += [encoder.encode(messages) for messages in islice(source(seed), each)]
+        found += drawn(source, seed, each, processes)
     count |= {"pairs": len(found) - count["episodes"]}
     fitting = [one for one in found if len(one.ids) <= CONTEXT and any(one.learned)]
     random.shuffle(fitting)
@@ -93,14 +95,17 @@ def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str,
         raise MissingError(f"not installed: {', '.join(missing)}", "pip install 'kernel-assistant[train]'")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    found, figures = examples(options.episodes, sources, options.pairs_share, options.seed)
+    found, figures = examples(options.episodes, sources, options.pairs_share, options.seed, options.processes)
     sys.stdout.write(json.dumps(figures) + "\n")
     rows = [{"input_ids": one.ids, "labels": labels(one)} for one in found]
     model = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32)
     trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options))
-    if options.seconds:
-        _by_the_clock(trainer, options.seconds)
-    result = trainer.train()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with RunControl(options.out, "sft") as run:
+        _watched(trainer, run)
+        if options.seconds:
+            _by_the_clock(trainer, options.seconds, run)
+        result = trainer.train()
     weights = {name: weight for name, weight in trainer.model.state_dict().items() if name != "lm_head.weight"}
     trained = load_folder(options.base)
     trained.load_state_dict(weights)
@@ -114,14 +119,31 @@ def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str,
     }
 
 
-def _by_the_clock(trainer: Any, seconds: float) -> None:
+def _watched(trainer: Any, run: RunControl) -> None:
+    """Its figures for those who watch, and what they want of it."""
+    from transformers import TrainerCallback
+
+    class Watched(TrainerCallback):
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+        ) -> None:
+            figures = {"gradient_norm" if name == "grad_norm" else name: one for name, one in (logs or {}).items()}
+            run.report(state.global_step, figures)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_training_stop |= not run.goes_on(state.global_step)
+
+    trainer.add_callback(Watched())
+
+
+def _by_the_clock(trainer: Any, seconds: float, run: RunControl) -> None:
     """Ends training after so many seconds of it, with a rate that is zero then: a lent GPU has an end."""
     from transformers import TrainerCallback
 
     begun: list[float] = []
 
     def left(_step: int) -> float:
-        return max(0.0, 1 - (time.monotonic() - begun[0]) / seconds) if begun else 1.0
+        return max(0.0, 1 - (time.monotonic() - begun[0] - run.paused_s) / seconds) if begun else 1.0
 
     class Clock(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -189,7 +211,9 @@ TRAINERS = {"trl": (("trl", "datasets", "accelerate"), _trl), "transformers": ((
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="kernel_assistant_training sft", description=__doc__)
     parser.add_argument("--base", type=Path, required=True, help="the folder that pretrain wrote")
-    parser.add_argument("--episodes", type=Path, nargs="+", required=True, help="JSON lines with messages, .gz too")
+    parser.add_argument(
+        "--episodes", type=Path, nargs="+", required=True, help="JSON lines with messages, .gz and .xz too"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the model")
     parser.add_argument("--trainer", choices=TRAINERS, default="trl", help="transformers needs accelerate alone")
     parser.add_argument("--pairs-share", type=float, default=0.2, help="of the examples")
@@ -201,6 +225,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--processes", type=int, default=1, help="that turn conversations into tokens")
     parser.add_argument("--seed", type=int, default=0)
     figures = train(parser.parse_args(words), tuple(pairs_of(target) for target in TARGETS))
     sys.stdout.write(json.dumps(figures) + "\n")

@@ -1,0 +1,91 @@
+"""A run as those see it who watch it, and what they can ask of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kernel_assistant.session.training_run import CONTROL, METRICS, STATUS, RunState, Wish, ask, read_status, wish_of
+from kernel_assistant_training import run_control
+from kernel_assistant_training.run_control import RunControl
+
+
+@pytest.fixture(autouse=True)
+def _looks_at_once(monkeypatch):
+    monkeypatch.setattr(run_control, "LOOK_EVERY_S", 0.0)
+
+
+def state_of(run):
+    status = read_status(run)
+    assert status is not None
+    return status.state, status.step, status.message
+
+
+def test_reports_and_the_end(tmp_path):
+    with RunControl(tmp_path, "sft") as run:
+        assert state_of(tmp_path) == (RunState.running, 0, "")
+        run.report(10, {"loss": 0.5, "kl": float("nan"), "note": "text"})
+        assert run.goes_on(11)
+    assert state_of(tmp_path) == (RunState.ended, 11, "")
+    (line,) = map(json.loads, (tmp_path / METRICS).read_text().splitlines())
+    assert (line.pop("time") > 0, line) == (True, {"stage": "sft", "step": 10, "loss": 0.5, "note": "text"})
+
+
+def test_a_pause_lasts_until_somebody_lets_it_go_on(tmp_path):
+    seen = []
+
+    def sleep(seconds):
+        seen.append(state_of(tmp_path)[0])
+        if len(seen) == 3:
+            ask(tmp_path, Wish.go_on)
+
+    with RunControl(tmp_path, "ppo") as run:
+        ask(tmp_path, Wish.pause)
+        assert run.goes_on(5, sleep)
+        assert seen == [RunState.paused] * 3 and run.paused_s > 0
+        assert state_of(tmp_path)[0] is RunState.running
+
+
+def test_a_stop_also_ends_a_pause(tmp_path):
+    with RunControl(tmp_path, "ppo") as run:
+        ask(tmp_path, Wish.pause)
+        assert not run.goes_on(5, lambda seconds: ask(tmp_path, Wish.stop))
+        assert not run.goes_on(6)
+    assert state_of(tmp_path) == (RunState.stopped, 6, "")
+    assert not (tmp_path / CONTROL).exists()
+
+
+def test_what_was_asked_of_an_earlier_run_does_not_count(tmp_path):
+    ask(tmp_path, Wish.stop)
+    with RunControl(tmp_path, "ppo") as run:
+        assert run.goes_on(1)
+
+
+def test_a_run_that_breaks_says_why(tmp_path):
+    def train():
+        with RunControl(tmp_path, "ppo") as run:
+            run.report(3, {})
+            raise ValueError("loss is not finite at step three\nand more")
+
+    with pytest.raises(ValueError, match="three"):
+        train()
+    assert state_of(tmp_path) == (RunState.failed, 3, "ValueError: loss is not finite at step three")
+
+
+def test_a_run_whose_process_is_gone_has_died(tmp_path):
+    code = (
+        "import sys, pathlib; from kernel_assistant.session.training_run import *;"
+        "write_status(pathlib.Path(sys.argv[1]), 'ppo', RunState.running, 7)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert state_of(tmp_path) == (RunState.died, 7, "")
+
+
+def test_files_that_cannot_be_read_are_no_status_and_no_wish(tmp_path):
+    (tmp_path / STATUS).write_text("{")
+    (tmp_path / CONTROL).write_text("dance")
+    assert read_status(tmp_path) is None
+    assert wish_of(tmp_path) is Wish.go_on
