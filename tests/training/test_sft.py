@@ -60,6 +60,14 @@ def test_labels_leave_out_prompts_observations_and_faulty_turns(file, source):
     assert repaired == "```cpp\nright\n```\n<|im_end|>"
 
 
+def test_several_processes_make_the_same_tokens_and_as_many_pairs(file, source):
+    alone, together = (sft.examples([file], (source,), 0.5, seed=0, processes=processes) for processes in (1, 2))
+    assert {name: alone[1][name] for name in ("episodes", "pairs")} == {"episodes": 8, "pairs": 8}
+    assert {name: together[1][name] for name in ("episodes", "pairs")} == {"episodes": 8, "pairs": 8}
+    repaired = [max((one.ids for one in found), key=len) for found, _ in (alone, together)]
+    assert repaired[0] == repaired[1]
+
+
 def test_what_is_no_episode_is_named(tmp_path):
     (tmp_path / "odd.jsonl").write_text('{"messages": []}\n{"turns": 3}\n')
     with pytest.raises(UsageError, match=r"odd\.jsonl:2 is no episode"):
@@ -69,7 +77,13 @@ def test_what_is_no_episode_is_named(tmp_path):
 def options_of(folder, file, **changed):
     options = {"trainer": "transformers", "pairs_share": 0.0, "epochs": 1.0, "seconds": 0.0, "batch": 1, "rate": 1e-3}
     return argparse.Namespace(
-        base=folder / "base", episodes=[file], out=folder / "out", accumulate=1, seed=0, **(options | changed)
+        base=folder / "base",
+        episodes=[file],
+        out=folder / "out",
+        accumulate=1,
+        seed=0,
+        processes=1,
+        **(options | changed),
     )
 
 
