@@ -8,8 +8,8 @@ import click
 
 from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.remote import host_client, host_options
-from kernel_assistant.cli.text import ago
 from kernel_assistant.errors import EXIT_OK
+from kernel_assistant.session.words import ago
 
 
 @click.group("host")

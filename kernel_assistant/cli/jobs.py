@@ -12,11 +12,11 @@ from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.optimize import conclude
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.cli.remote import attach_there, host_client, host_options, jobs_of
-from kernel_assistant.cli.text import ago, table
+from kernel_assistant.cli.text import table
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.words import times
+from kernel_assistant.session.words import ago, times
 from kernel_assistant.store import JobRow, JobState, Store
 
 _HEAD = ("job", "state", "module", "device", "when", "result")

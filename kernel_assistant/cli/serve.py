@@ -9,13 +9,14 @@ import click
 import msgspec
 
 from kernel_assistant.cli.common import json_option, settings_for
-from kernel_assistant.cli.text import ago, say_warning
+from kernel_assistant.cli.text import say_warning
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_OK, UsageError
 from kernel_assistant.serving.plan import ENGINES
 from kernel_assistant.serving.request import ServeRequest
 from kernel_assistant.serving.state import ServerState
 from kernel_assistant.serving.supervisor import ServerStatus
+from kernel_assistant.session.words import ago
 
 
 @click.command("serve")

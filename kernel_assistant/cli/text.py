@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TextIO
 
 import click
@@ -29,17 +28,6 @@ def say_error(cause: str, next_step: str) -> None:
 
 def say_warning(message: str) -> None:
     print(f"warning: {_one_line(message)}", file=sys.stderr)
-
-
-def ago(moment: float) -> str:
-    """A time stamp in words; empty for 0."""
-    if not moment:
-        return ""
-    seconds = max(0.0, time.time() - moment)
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:

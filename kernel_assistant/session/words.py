@@ -1,6 +1,8 @@
-"""What is said of measurements and of results, the same in every front end: no more than was measured. Pure."""
+"""What is said of measurements and of results, the same in every front end: no more than was measured."""
 
 from __future__ import annotations
+
+import time
 
 from kernel_assistant.events import BaselineMeasured, BestImproved
 from kernel_assistant.records import Accuracy, Evaluation, FreeWin, JobOutcome, OptimizeResult, Timing
@@ -22,6 +24,17 @@ def milliseconds(value: float | None) -> str:
 
 def times(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}×"
+
+
+def ago(moment: float) -> str:
+    """A time stamp in words; empty for 0."""
+    if not moment:
+        return ""
+    seconds = max(0.0, time.time() - moment)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
 
 
 def interval(bounds: tuple[float, float] | None) -> str:

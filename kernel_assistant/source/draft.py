@@ -56,6 +56,15 @@ def draft(spec: str, text: str | None = None) -> Draft:
     return Draft(chosen.name, "\n".join(lines) + "\n", origin)
 
 
+def with_draft(text: str, drafted: str) -> str:
+    """A file's text with a draft at its end; without the draft's import where the file has it."""
+    lines = drafted.splitlines()
+    if any(line.strip() == "import torch" for line in text.splitlines()):
+        lines = lines[next((place for place, line in enumerate(lines) if line.startswith("def ")), 0) :]
+    end = "\r\n" if "\r\n" in text else "\n"
+    return f"{text.rstrip()}{end}{end}{end}{end.join(lines)}{end}"
+
+
 def _choose(path: Path, class_name: str, modules: list[ModuleClass]) -> ModuleClass:
     found = [module for module in modules if class_name in ("", module.name)]
     if not found:

@@ -1,1 +1,1 @@
-"""Terminal front end of kernel-assistant. Empty in this version: the package holds its place in the layout."""
+"""The terminal front end of kernel-assistant: docs/tui.md."""

@@ -18,6 +18,18 @@ class Action:
     command: str = ""
     needs: str = ""
 
+    @property
+    def flow(self) -> str:
+        """The module of flows/ that has it."""
+        return next((flow for flow, names in _FLOWS.items() if self.name in names), self.name)
+
+
+_FLOWS = {
+    "run": ("start", "options", "cancel", "steer", "resume"),
+    "view": ("search", "previous_tab", "next_tab", "close_tab", "palette", "help", "quit", "training"),
+    "inputs": ("inputs", "scan"),
+}
+
 
 ACTIONS = (
     Action("start", "s", "start", "optimize the chosen class, by the settings", "optimize FILE:CLASS", "module"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import ClassVar
 
+from textual.scrollbar import ScrollBarRender
 from textual.theme import BUILTIN_THEMES, Theme
 
 DEFAULT = "kernel-dark"
@@ -51,3 +53,10 @@ def draws_boxes() -> bool:
     if ctype == "C.UTF-8" and lang in ("", "C", "POSIX"):
         ctype = ""
     return (every or ctype or lang).lower().replace("-", "").endswith("utf8")
+
+
+class AsciiBars(ScrollBarRender):
+    """Scroll bars of spaces alone: colour shows where they are."""
+
+    VERTICAL_BARS: ClassVar[list[str]] = [" "] * 8
+    HORIZONTAL_BARS: ClassVar[list[str]] = [" "] * 8

@@ -54,7 +54,7 @@ def said(state: ClassState) -> str:
     """The last result in a few characters."""
     if state.state in ("queued", "running", "interrupted"):
         return state.state
-    if state.figure:
+    if state.figure and (state.applied or state.improved):
         return state.figure.split(" ")[0]
     short = {"no_measurable_gain": "no gain", "at_limit": "at limit", "no_candidate": "none", "failed": "failed"}
     if state.outcome in short:

@@ -1,0 +1,77 @@
+"""The application: settings, themes, keys, and the main screen. What actions do is in flows/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.scrollbar import ScrollBar
+
+from kernel_assistant.config import Settings, resolve
+from kernel_assistant.session.client import Client
+from kernel_assistant_tui.keys import palette_actions
+from kernel_assistant_tui.preferences import Preferences, read_preferences
+from kernel_assistant_tui.project.project import Project
+from kernel_assistant_tui.screens.main import MainScreen
+from kernel_assistant_tui.themes import OWN, AsciiBars, draws_boxes
+
+
+class KernelAssistant(App[int]):
+    """`root` is a folder or a file. `flags` hold what the command line has set, as `resolve` takes it."""
+
+    TITLE = "kernel-assistant"
+    CSS_PATH = "app.tcss"
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "act('quit')", show=False, priority=True)]
+
+    def __init__(self, root: Path, flags: dict[str, object] | None = None) -> None:
+        self.preferences = read_preferences()
+        super().__init__()
+        self.root = root.absolute()
+        self.flags = dict(flags or {})
+        self.settings, self.warnings = resolve(self.root, self.flags)
+        self.project = Project(self.root, self.settings)
+        self.client = Client(self.settings)
+        # Nothing slides or fades: it costs time on slow lines, and a terminal at rest should cost none.
+        self.animation_level = "none"
+        for theme in OWN:
+            self.register_theme(theme)
+        self.theme = self.preferences.theme
+
+    def on_mount(self) -> None:
+        self.use(self.preferences)
+        if not draws_boxes():
+            ScrollBar.renderer = AsciiBars
+        self.push_screen(MainScreen(self.root, id="main"))
+
+    def use(self, preferences: Preferences) -> None:
+        """Keys and theme of the user."""
+        self.preferences = preferences
+        self.theme = preferences.theme
+        self.set_keymap(dict(preferences.keys))
+
+    def settings_for(self, path: Path, flags: dict[str, object] | None = None) -> Settings:
+        """As they are now, for a file of the project. Raises UsageError."""
+        return resolve(path, {**self.flags, **(flags or {})})[0]
+
+    @property
+    def main(self) -> MainScreen:
+        found = next(screen for screen in self.screen_stack if isinstance(screen, MainScreen))
+        assert isinstance(found, MainScreen)
+        return found
+
+    async def action_act(self, name: str) -> None:
+        """Of keys that work on every screen."""
+        self.main.action_act(name)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the palette lists: our actions, and choosing a theme."""
+        if isinstance(screen, MainScreen):
+            for one in palette_actions(screen.can):
+                words = f"{one.what} ({one.command})" if one.command else one.what
+                yield SystemCommand(one.label, words, lambda name=one.name: screen.action_act(name))
+        yield SystemCommand("theme", "choose colours", self.action_change_theme)

@@ -1,0 +1,49 @@
+"""Open a file in the user's editor, with the application out of its way."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import SuspendNotSupported
+
+from kernel_assistant.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from kernel_assistant_tui.screens.main import MainScreen
+
+#: Take `+LINE` before the file's name.
+_KNOW_LINES = frozenset(("vi", "vim", "nvim", "nano", "emacs", "emacsclient", "micro", "kak", "joe", "ne", "mg"))
+
+
+async def edit(screen: MainScreen) -> None:
+    module = screen.subject
+    if module is not None:
+        await open_editor(screen, module.path, module.line)
+
+
+async def open_editor(screen: MainScreen, path: Path, line: int) -> None:
+    """Returns when the editor has ended; what it has changed is read again. Raises MissingError, UsageError."""
+    command = editor_command(path, line)
+    try:
+        with screen.app.suspend():
+            code = subprocess.run(command, check=False).returncode  # noqa: ASYNC221 - nothing is drawn meanwhile
+    except SuspendNotSupported as error:
+        raise UsageError("an editor needs a terminal of its own", f"open {path}:{line} yourself") from error
+    except OSError as error:
+        raise MissingError(
+            f"{command[0]} cannot be started: {error.strerror}", "set EDITOR to one that is there"
+        ) from error
+    if code:
+        screen.say(f"{command[0]} ended with exit code {code}", severity="warning")
+    screen.refresh()
+    await screen.following.look(frozenset({path}))
+
+
+def editor_command(path: Path, line: int) -> list[str]:
+    words = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    place = [f"+{line}"] if Path(words[0]).name in _KNOW_LINES else []
+    return [*words, *place, str(path)]

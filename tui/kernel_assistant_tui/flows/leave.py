@@ -1,0 +1,31 @@
+"""Closing the application. What runs may go on without it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kernel_assistant.session.threads import in_thread
+from kernel_assistant_tui.flows.run import CANCEL_S
+
+if TYPE_CHECKING:
+    from kernel_assistant_tui.screens.main import MainScreen
+
+
+async def leave(screen: MainScreen) -> None:
+    """Asks where a job runs: leave it to the host (what Enter does), cancel it, or stay."""
+    from kernel_assistant_tui.screens.close import CloseDialog
+
+    running = screen.following.jobs.running()
+    if running:
+        chosen = await screen.app.push_screen_wait(CloseDialog([one.label for one in running]))
+        if chosen is None or chosen == "stay":
+            return
+        if chosen == "cancel":
+            for job in running:
+                source, number = screen.following.source(job.key)
+                try:
+                    await in_thread(partial(source.cancel, number, timeout=CANCEL_S))
+                except TimeoutError:
+                    pass  # the host is busy ending it, and we are leaving
+    screen.app.exit(0)

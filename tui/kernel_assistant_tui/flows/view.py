@@ -1,0 +1,57 @@
+"""Moving about: search, tabs, palette, help, leaving."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel_assistant_tui.widgets.modules import Modules
+
+if TYPE_CHECKING:
+    from kernel_assistant_tui.screens.main import MainScreen
+
+
+async def search(screen: MainScreen) -> None:
+    screen.go("modules")
+    screen.query_one(Modules).search()
+
+
+async def previous_tab(screen: MainScreen) -> None:
+    screen.following.step(-1)
+
+
+async def next_tab(screen: MainScreen) -> None:
+    screen.following.step(1)
+
+
+async def close_tab(screen: MainScreen) -> None:
+    if screen.job is not None:
+        screen.following.close(screen.job.key)
+
+
+async def palette(screen: MainScreen) -> None:
+    screen.app.action_command_palette()
+
+
+async def help(screen: MainScreen) -> None:  # noqa: A001 - the action's name
+    from kernel_assistant_tui.screens.help import HelpDialog
+
+    await screen.app.push_screen_wait(HelpDialog(screen.work.preferences))
+
+
+async def training(screen: MainScreen) -> None:
+    """The run that is open, or a question which one."""
+    from kernel_assistant_tui.screens.training import RunDialog, newest_runs
+
+    if not screen.training_open:
+        run = await screen.app.push_screen_wait(RunDialog(newest_runs(screen.work.root)))
+        if run is None:
+            return
+        screen.open_training(run)
+    screen.go("training")
+    screen.show_job()
+
+
+async def quit(screen: MainScreen) -> None:  # noqa: A001 - the action's name
+    from kernel_assistant_tui.flows.leave import leave
+
+    await leave(screen)

@@ -1,0 +1,221 @@
+"""Jobs in tabs: opened, followed, drawn, and found where other terminals have begun them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.events import AnyEvent, JobFailed, JobFinished
+from kernel_assistant.records import KernelTask
+from kernel_assistant.session.edits import place_of
+from kernel_assistant.session.event_log import log_path, recorded_events
+from kernel_assistant.session.following import Source
+from kernel_assistant.session.threads import in_thread, tell
+from kernel_assistant.store import JobOptions, JobRow, JobState
+from kernel_assistant_tui.host.follow import follow_in_thread
+from kernel_assistant_tui.host.messages import JobEvents
+from kernel_assistant_tui.jobs import OpenJob, OpenJobs
+from kernel_assistant_tui.project.watch import Watcher
+
+if TYPE_CHECKING:
+    from kernel_assistant_tui.screens.main import MainScreen
+
+
+class Following:
+    """Of one main screen. `key` is that of the tab that is shown, "" without."""
+
+    def __init__(self, screen: MainScreen) -> None:
+        self._screen = screen
+        self.jobs = OpenJobs()
+        self.key = ""
+        self._looking = False
+        self._sources: dict[str, tuple[Source, str]] = {}
+        self._seen_active: set[str] = set()
+        self._said_interrupted = False
+
+    @property
+    def current(self) -> OpenJob | None:
+        return self.jobs.get(self.key)
+
+    # The project
+
+    def start(self) -> None:
+        """Read the project and the store, and watch both from now on."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        screen = self._screen
+
+        def changed(paths: frozenset[Path]) -> None:
+            tell(loop, lambda: screen.flow(lambda: self.look(paths)))
+
+        def failed(why: str) -> None:
+            words = f"changes of files are not noticed ({why}); see fs.inotify.max_user_watches"
+            tell(loop, lambda: screen.say(words, severity="warning"))
+
+        self._watcher = Watcher(screen.work.root, changed, failed)
+        self._watcher.start()
+        screen.flow(lambda: self.look(None))
+
+    async def look(self, changed: frozenset[Path] | None = frozenset()) -> None:
+        """Read what may have changed (None: everything), and show it."""
+        modules = await in_thread(lambda: self._screen.work.project.read(changed))
+        self._screen.show_modules(modules)
+        await self._find_active()
+
+    async def round(self) -> None:
+        """Every two seconds: has anybody begun, ended, applied or scanned something?"""
+        if self._looking:
+            return
+        self._looking = True
+        try:
+            if await in_thread(self._screen.work.project.jobs_changed):
+                await self.look()
+        except KernelAssistantError:
+            pass  # the store is locked or damaged: the next round tries again
+        finally:
+            self._looking = False
+
+    async def _find_active(self) -> None:
+        """Follow jobs of this project that a host has in hand, and tell of those that a dead one has left."""
+        for row in await in_thread(self._active):
+            if row.id not in self._seen_active:
+                self._seen_active.add(row.id)
+                self.follow(row, show=not self.key)
+
+    def _active(self) -> list[JobRow]:
+        work = self._screen.work
+        if not work.project.has_store:
+            return []
+        rows = work.project.store.jobs(states=(JobState.queued, JobState.running, JobState.interrupted))
+        mine = [row for row in rows if place_of(row.task, row.options).path.is_relative_to(work.root)]
+        alive = bool(mine) and work.client.status() is not None
+        left = [row for row in mine if not alive or row.state is JobState.interrupted]
+        if left and not self._said_interrupted:
+            self._said_interrupted = True
+            words = "job was" if len(left) == 1 else "jobs were"
+            self._screen.app.call_from_thread(
+                self._screen.say,
+                f"{len(left)} {words} interrupted; history has them, to go on with",
+                severity="warning",
+            )
+        return [row for row in mine if row not in left]
+
+    # Tabs
+
+    def show(self, key: str) -> None:
+        """Another tab."""
+        self.key = key
+        self._screen.remove_class("-training")
+        self._screen.show_job()
+
+    def step(self, by: int) -> None:
+        keys = [one.key for one in self.jobs]
+        if keys:
+            place = keys.index(self.key) + by if self.key in keys else 0
+            self.show(keys[place % len(keys)])
+
+    def close(self, key: str) -> None:
+        """Take a tab away; its job goes on, and is not opened by itself again."""
+        keys = [one.key for one in self.jobs]
+        place = keys.index(key)
+        self.jobs.close(key)
+        rest = [one for one in keys if one != key]
+        self.show(rest[min(place, len(rest) - 1)] if rest else "")
+
+    def follow(
+        self, row: JobRow, *, show: bool, source: Source | None = None, number: str = "", key: str = ""
+    ) -> OpenJob:
+        """Open a tab for a job that a host has, or that is to go on, and follow it."""
+        job = self.jobs.open(row, key)
+        self._seen_active.add(job.key)
+        if not job.followed:
+            self.jobs.follow(job.key, followed=True)
+            source = source or self._screen.work.client
+            self._sources[job.key] = (source, number or row.id)
+            follow_in_thread(source, number or row.id, job.key, self._screen)
+        if show or not self.key:
+            self.show(job.key)
+        else:
+            self._screen.show_job()
+        return job
+
+    def source(self, key: str) -> tuple[Source, str]:
+        """Whom to ask about a job, and its number there."""
+        return self._sources.get(key, (self._screen.work.client, key))
+
+    async def open(self, number: str) -> OpenJob:
+        """A tab for a job of the store: followed where a host has it, else as far as its log goes."""
+        work = self._screen.work
+        known = self.jobs.get(number)
+        if known is not None:
+            self.show(known.key)
+            return known
+        row = await in_thread(lambda: work.project.store.job(number))
+        if row.state.active and await in_thread(work.client.status) is not None:
+            return self.follow(row, show=True)
+        events = await in_thread(lambda: recorded_events(log_path(work.settings.jobs_dir, row.id)))
+        self.jobs.open(row)
+        job = self.jobs.fold(row.id, _numbered(events, row)) or self.jobs.open(row)
+        self.show(job.key)
+        return job
+
+    async def open_chosen(self) -> None:
+        """The last job of the chosen class; without one it is started."""
+        module = self._screen.module
+        if module is None:
+            return
+        if module.state.job:
+            await self.open(module.state.job)
+            self._screen.go("episode" if module.state.state in ("queued", "running") else "result")
+        else:
+            self._screen.action_act("start")
+
+    # Submitting and hearing
+
+    async def submit(self, task: KernelTask, options: JobOptions, settings: Settings) -> OpenJob:
+        """Hand a job to the host and follow it. Raises what the host refuses it with."""
+        client = self._screen.work.client
+        options = msgspec.structs.replace(options, free_wins=settings.free_wins)
+        submitted: dict[str, Any] = await in_thread(lambda: client.submit(task, options))
+        number = str(submitted["job"])
+        if submitted["joined"]:
+            self._screen.say(f"job {number} is at it already; watching that one")
+        row = await in_thread(lambda: self._screen.work.project.store.job(number))
+        return self.follow(row, show=True)
+
+    def hear(self, message: JobEvents) -> None:
+        job = self.jobs.fold(message.job, message.events)
+        if job is None:
+            return
+        if message.job == self.key:
+            self._screen.show_job()
+        if any(isinstance(event, (JobFinished, JobFailed)) for event in message.events):
+            self._screen.flow(lambda: self._tell_end(job))
+
+    def ended(self, key: str) -> None:
+        """Nothing more will be heard of a job."""
+        self.jobs.follow(key, followed=False)
+        self._screen.show_job()
+
+    async def _tell_end(self, job: OpenJob) -> None:
+        from kernel_assistant_tui.flows.verify import verdict_of
+
+        view = job.view
+        if view.failure is not None:
+            self._screen.say(f"{job.label}: {view.failure.cause}\n{view.failure.next_step}", severity="error")
+        elif view.result is not None:
+            self._screen.say(f"{job.label}: {await in_thread(lambda: verdict_of(job))}")
+        await self.look()
+
+
+def _numbered(events: tuple[AnyEvent, ...], row: JobRow) -> tuple[AnyEvent, ...]:
+    """The log, and the end that the store knows of where the log has none (a full disk)."""
+    if row.result is None or any(isinstance(event, (JobFinished, JobFailed)) for event in events):
+        return events
+    last = events[-1].seq if events else 0
+    return (*events, JobFinished(seq=last + 1, job=row.id, time=row.ended, result=row.result))

@@ -1,0 +1,36 @@
+"""Textual's bindings and the footer's keys, out of the one list of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from textual.binding import Binding
+
+from kernel_assistant_tui.actions import ACTIONS, Action, shown_key
+from kernel_assistant_tui.preferences import Preferences
+from kernel_assistant_tui.widgets.footer import Key
+
+#: Of two with one label (the tab before, the tab behind) the footer writes one entry.
+_TOGETHER = {"previous_tab": "next_tab"}
+
+
+def bindings() -> list[Binding]:
+    """By name, so that the user's keymap finds them."""
+    return [Binding(one.key, f"act('{one.name}')", one.label, id=one.name, show=False) for one in ACTIONS]
+
+
+def footer_keys(preferences: Preferences, enabled: Callable[[Action], bool]) -> list[Key]:
+    """Of the actions that make sense now, in order."""
+    joined = set(_TOGETHER.values())
+    return [_key(one, preferences) for one in ACTIONS if one.name not in joined and enabled(one)]
+
+
+def palette_actions(enabled: Callable[[Action], bool]) -> Iterable[Action]:
+    return (one for one in ACTIONS if one.name != "palette" and enabled(one))
+
+
+def _key(action: Action, preferences: Preferences) -> Key:
+    shown = shown_key(preferences.key(action.name))
+    if action.name in _TOGETHER:
+        shown += " " + shown_key(preferences.key(_TOGETHER[action.name]))
+    return Key(shown, action.label, f"screen.act('{action.name}')")

@@ -1,0 +1,94 @@
+"""What every dialog has: a box, a title, choices with a key each. Escape is always the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Button, Input, Static, TextArea
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Choice(Generic[T]):
+    """A button; `key` presses it where no text is being typed."""
+
+    key: str
+    label: str
+    value: T
+
+
+class Dialog(ModalScreen[T | None], Generic[T]):
+    """Answers with a value, None where the user went away without one. The first choice is what Enter does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", show=False),
+        Binding("left,up", "app.focus_previous", show=False),
+        Binding("right,down", "app.focus_next", show=False),
+    ]
+    #: Fills the screen, for texts.
+    FULL = False
+
+    def __init__(self, title: str, *choices: Choice[T]) -> None:
+        super().__init__()
+        self._title = title
+        self._choices = choices
+
+    def body(self) -> Iterable[Widget]:
+        """What is between title and choices."""
+        return ()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box -full" if self.FULL else "box"):
+            yield Static(self._title, classes="title", markup=False)
+            yield from self.body()
+            with Horizontal(classes="choices"):
+                for place, choice in enumerate(self._choices):
+                    yield Button(f"{choice.key} {choice.label}", id=f"choice-{place}", compact=True)
+                yield Button("esc back", id="choice-back", compact=True)
+
+    def on_mount(self) -> None:
+        for one in self.query(Input):
+            one.cursor_blink = False
+        for area in self.query(TextArea):
+            area.cursor_blink = False
+        fields = [one for one in self.query("Input, TextArea, Rows") if one.focusable]
+        first = fields[0] if fields else self.query(Button).first()
+        first.focus()
+
+    def answer(self, value: T) -> None:
+        """Overridden where an answer has to be checked first."""
+        self.dismiss(value)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        name = str(event.button.id).removeprefix("choice-")
+        if name.isdigit():
+            self.answer(self._choices[int(name)].value)
+        else:
+            self.action_leave()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        if self._choices:
+            self.answer(self._choices[0].value)
+
+    def on_key(self, event: events.Key) -> None:
+        if isinstance(self.focused, (Input, TextArea)):
+            return
+        for choice in self._choices:
+            if event.key == choice.key:
+                event.stop()
+                self.answer(choice.value)
+                return

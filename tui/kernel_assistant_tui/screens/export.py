@@ -1,0 +1,41 @@
+"""In which form kernels are written, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual.containers import Horizontal
+from textual.widget import Widget
+from textual.widgets import Input, Select, Static
+
+from kernel_assistant.apply import KINDS
+from kernel_assistant_tui.screens.dialog import Choice, Dialog
+
+
+@dataclass(frozen=True)
+class Wanted:
+    form: str
+    folder: str
+
+
+class ExportDialog(Dialog[Wanted]):
+    def __init__(self, job: str, folder: Path) -> None:
+        super().__init__(f"Export the kernels of job {job}", Choice("w", "write", Wanted("", "")))
+        self._folder = folder
+
+    def body(self) -> Iterable[Widget]:
+        forms = Select([(kind, kind) for kind in KINDS], value=KINDS[0], allow_blank=False, id="form", compact=True)
+        yield Horizontal(Static("form"), forms, classes="field")
+        yield Horizontal(Static("new folder"), Input(str(self._folder), id="folder", compact=True), classes="field")
+        words = (
+            "kernelbench: one file with ModelNew, kernels inline. cuda-agent: a workdir of kernels and bindings. "
+            "package: what pip installs. None of them needs this tool."
+        )
+        yield Static(words, classes="hint", markup=False)
+
+    def answer(self, value: Wanted) -> None:
+        folder = self.query_one("#folder", Input).value.strip()
+        if folder:
+            self.dismiss(Wanted(str(self.query_one("#form", Select).value), folder))

@@ -1,0 +1,40 @@
+"""Every action, its key and the command that does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from kernel_assistant.config import user_file
+from kernel_assistant_tui.actions import ACTIONS, shown_key
+from kernel_assistant_tui.preferences import Preferences
+from kernel_assistant_tui.screens.dialog import Dialog
+
+#: Columns from which there is room for the commands beside what they do.
+_WITH_COMMANDS = 110
+
+
+class HelpDialog(Dialog[None]):
+    FULL = True
+
+    def __init__(self, preferences: Preferences) -> None:
+        super().__init__("Keys")
+        self._preferences = preferences
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(Static(self._table()), classes="text")
+        words = f"Keys and colours: the table [tui] of {user_file()}; see docs/tui.md. Every command has --help."
+        yield Static(words, classes="hint", markup=False)
+
+    def _table(self) -> Content:
+        wide = self.app.size.width >= _WITH_COMMANDS
+        lines = []
+        for one in ACTIONS:
+            key = Content.styled(f"{shown_key(self._preferences.key(one.name)):>6}  ", "bold $text-accent")
+            command = Content.styled(f"  {one.command}" if one.command and wide else "", "$text-muted")
+            lines.append(Content.assemble(key, f"{one.what:<58}" if wide else one.what, command))
+        return Content("\n").join(lines)

@@ -1,0 +1,118 @@
+"""Everything that was done, newest first, with search."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from kernel_assistant.session.edits import place_of
+from kernel_assistant.session.words import times
+from kernel_assistant.store import JobRow
+from kernel_assistant_tui.screens.dialog import Choice, Dialog
+from kernel_assistant_tui.widgets.glyphs import clean
+from kernel_assistant_tui.widgets.rows import Piece, Rows, fitted
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the list needs of a job: a row of the store carries the whole text that it ran."""
+
+    job: str
+    state: str
+    name: str
+    where: str
+    when: str
+    result: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.job} {self.state} {self.where}:{self.name} {self.when} {self.result}".lower()
+
+
+def past(row: JobRow, when: str) -> Past:
+    place = place_of(row.task, row.options)
+    kind = "" if row.options.kind.value == "optimize" else f"{row.options.kind.value} "
+    return Past(row.id, row.state.value, f"{kind}{place.class_name}", str(place.path), when, _result(row))
+
+
+def _result(row: JobRow) -> str:
+    if row.error or row.result is None:
+        return row.error
+    words, best = row.result.outcome.value.replace("_", " "), row.result.best
+    return words if best is None else f"{words}, {times(best.speedup_vs_compile or best.speedup_vs_eager)}"
+
+
+class PastRows(Rows[Past]):
+    def pieces(self, item: Past, width: int) -> list[Piece]:
+        good = item.result.startswith("improved")
+        style = "rows--good" if good else "rows--bad" if item.state == "failed" else "rows--dim"
+        head = f"{item.job:>5} {item.state:<12}{item.when:<10}"
+        result = clean(item.result)[: max(8, width // 3)]
+        left = max(0, width - cell_len(head) - 26 - cell_len(result) - 2)
+        where = " " + fitted(item.where, left - 1) if left > 8 else " " * left
+        return [
+            (head, "rows--dim"),
+            (f" {item.name[:24]:<24}", "rows--strong"),
+            (where, "rows--dim"),
+            (f"  {result}", style),
+        ]
+
+    def key_of(self, item: Past) -> Hashable:
+        return item.job
+
+
+class HistoryDialog(Dialog[str]):
+    """Answers with the number of the job to open."""
+
+    FULL = True
+
+    def __init__(self, jobs: Sequence[Past]) -> None:
+        super().__init__("History", Choice("o", "open", ""))
+        self._jobs = tuple(jobs)
+
+    def body(self) -> Iterable[Widget]:
+        yield Input(placeholder="search: class, file, state, result", id="history-search", compact=True)
+        rows = PastRows(id="history-rows")
+        rows.add_class("text")
+        yield rows
+        yield Static("", classes="hint", id="history-count", markup=False)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._filter("")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """The list takes the keys; with one hit left there is nothing to choose."""
+        event.stop()
+        rows = self._rows
+        if len(rows.items) == 1:
+            self.answer("")
+        else:
+            rows.focus()
+
+    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+        self.answer("")
+
+    def answer(self, value: str) -> None:
+        chosen = self._rows.chosen
+        if chosen is not None:
+            self.dismiss(chosen.job)
+
+    @property
+    def _rows(self) -> PastRows:
+        return self.query_one("#history-rows", PastRows)
+
+    def _filter(self, words: str) -> None:
+        parts = words.lower().split()
+        found = [one for one in self._jobs if all(part in one.text for part in parts)]
+        self._rows.show(found)
+        nothing = "nothing yet: choose a class and start" if not self._jobs else f"{len(found)} of {len(self._jobs)}"
+        self.query_one("#history-count", Static).update(nothing)

@@ -1,0 +1,72 @@
+"""The keys of what can be done now, in as many lines as they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
+from textual.geometry import Size
+from textual.widget import Widget
+
+
+@dataclass(frozen=True)
+class Key:
+    """`action` is what a click does, as Textual writes actions."""
+
+    shown: str
+    label: str
+    action: str
+
+
+class Keys(Widget):
+    """At most `MOST_LINES`; what does not fit is in the palette and the help page, whose keys come first there."""
+
+    COMPONENT_CLASSES = {"keys--key"}
+    DEFAULT_CSS = """
+    Keys {
+        dock: bottom;
+        height: auto;
+        max-height: 3;
+        background: $panel;
+        color: $foreground;
+        & > .keys--key { color: $accent; text-style: bold; }
+    }
+    """
+
+    def __init__(self, *, id: str = "keys") -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id)
+        self._keys: tuple[Key, ...] = ()
+
+    def show(self, keys: Sequence[Key]) -> None:
+        if tuple(keys) != self._keys:
+            self._keys = tuple(keys)
+            self.refresh(layout=True)
+
+    def render(self) -> Text:
+        style = self.get_component_rich_style("keys--key", partial=True)
+        pen = Style(color=style.color, bold=style.bold)
+        lines = []
+        for line in self._lines(self.size.width):
+            parts = [
+                Text.assemble((key.shown, pen), " ", key.label).on(click=key.action, _keys=key.shown) for key in line
+            ]
+            lines.append(Text("  ").join(parts))
+        return Text("\n").join(Text(" ").append_text(line) for line in lines)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._lines(width))
+
+    def _lines(self, width: int) -> list[list[Key]]:
+        lines: list[list[Key]] = [[]]
+        used = 1
+        for key in self._keys:
+            needed = cell_len(key.shown) + 1 + cell_len(key.label) + 2
+            if used + needed > width + 1 and lines[-1]:
+                lines.append([])
+                used = 1
+            lines[-1].append(key)
+            used += needed
+        return lines

@@ -1,0 +1,169 @@
+"""The project's module classes, with what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from kernel_assistant_tui.project.module import Module, matching, said
+from kernel_assistant_tui.themes import draws_boxes
+from kernel_assistant_tui.widgets.rows import Piece, Rows, fitted
+
+#: Beside names that are cut there is no room for the file.
+_WIDE = 60
+
+
+class ModuleRows(Rows[Module]):
+    """One line: a mark, the class, its file where there is room, the last result."""
+
+    BORDER_TITLE = "modules"
+
+    def pieces(self, item: Module, width: int) -> list[Piece]:
+        mark, style = _mark(item)
+        figure = said(item.state) + ("~" if item.state.stale else "")
+        place = f"{item.rank.place:>2} " if item.rank is not None else ""
+        share = f" {item.rank.share:>4.0%}" if item.rank is not None and width >= _WIDE else ""
+        right = f"{share} {figure}" if figure or share else ""
+        left = width - cell_len(right) - 2 - len(place)
+        name = item.name if width < _WIDE else f"{item.name:<24}"
+        where = f" {item.where}:{item.line}" if width >= _WIDE else ""
+        room = max(1, left - cell_len(where)) if where else left
+        if where and cell_len(name) > room:
+            room = min(cell_len(name), left)
+            where = ""
+        text = set_cell_size(name, min(cell_len(name), room))
+        rest = left - cell_len(text)
+        return [
+            (mark + " ", style),
+            (place, "rows--dim"),
+            (text, "rows--strong"),
+            (fitted(where, rest) if rest > 0 else "", "rows--dim"),
+            (right, "rows--warn" if item.state.stale else _figure_style(item)),
+        ]
+
+    def key_of(self, item: Module) -> Hashable:
+        return item.key
+
+
+def _mark(item: Module) -> tuple[str, str]:
+    state = item.state
+    boxes = draws_boxes()
+    if state.state in ("queued", "running"):
+        return ("▸" if boxes else ">"), "rows--warn"
+    if state.applied:
+        return ("●" if boxes else "*"), "rows--good"
+    return " ", ""
+
+
+def _figure_style(item: Module) -> str:
+    if item.state.state == "failed" or item.state.outcome == "failed":
+        return "rows--bad"
+    return "rows--good" if item.state.improved or item.state.applied else "rows--dim"
+
+
+class Modules(Vertical):
+    """The list, a search line above it while something is searched for, and one line of what is chosen below."""
+
+    DEFAULT_CSS = """
+    Modules {
+        & > #search { display: none; height: 1; border: none; padding: 0 1; }
+        &.-searching > #search { display: block; }
+        & > #module-rows { height: 1fr; }
+        & > #module-said { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+        & > #module-empty { height: 1fr; padding: 1 2; color: $text-muted; display: none; }
+        &.-empty > #module-empty { display: block; }
+        &.-empty > #module-rows { display: none; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "end_search", show=False)]
+
+    class Found(Message):
+        """Enter in the search line: the first hit is wanted."""
+
+    def __init__(self, root: str, *, id: str) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id)
+        self._root = root
+        self._all: tuple[Module, ...] = ()
+        self._read = False
+
+    def compose(self) -> ComposeResult:
+        search = Input(placeholder="class or file", id="search", compact=True)
+        search.cursor_blink = False
+        yield search
+        yield ModuleRows(id="module-rows")
+        yield Static("reading the project", id="module-empty", markup=False)
+        yield Static("", id="module-said", markup=False)
+
+    @property
+    def rows(self) -> ModuleRows:
+        return self.query_one("#module-rows", ModuleRows)
+
+    @property
+    def chosen(self) -> Module | None:
+        return self.rows.chosen
+
+    @property
+    def all(self) -> tuple[Module, ...]:
+        return self._all
+
+    def show(self, modules: Sequence[Module]) -> None:
+        self._all, self._read = tuple(modules), True
+        self._filter()
+
+    def search(self) -> None:
+        self.add_class("-searching")
+        self.query_one("#search", Input).focus()
+
+    def action_end_search(self) -> None:
+        self.query_one("#search", Input).value = ""
+        self.remove_class("-searching")
+        self.rows.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._filter()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.rows.focus()
+
+    def on_rows_moved(self, event: Rows.Moved) -> None:
+        self._say(event.item)
+
+    def _filter(self) -> None:
+        words = self.query_one("#search", Input).value
+        found = matching(self._all, words)
+        self.set_class(not found, "-empty")
+        if not found and self._read:
+            self.query_one("#module-empty", Static).update(self._nothing(words))
+        self.rows.border_subtitle = f"{len(found)} of {len(self._all)}" if words else str(len(found))
+        self.rows.show(found)
+        self._say(self.rows.chosen)
+
+    def _nothing(self, words: str) -> str:
+        if words:
+            return f"No class has {words!r} in its name or file. Escape ends the search."
+        return (
+            f"No nn.Module classes below {self._root}.\n\n"
+            "Start with a folder or a file that has some: kernel-assistant tui PATH"
+        )
+
+    def _say(self, item: Module | None) -> None:
+        said = self.query_one("#module-said", Static)
+        if item is None:
+            said.update("")
+            return
+        state = item.state
+        parts = [f"{item.where}:{item.line}", state.figure, "applied" if state.applied else "", state.stale]
+        if state.state == "failed":
+            parts.append(state.message)
+        if state.kernel_calls is not None:
+            parts.append(f"{state.kernel_calls} calls served, {sum(state.fallbacks.values())} fell back")
+        said.update(", ".join(part for part in parts if part))

@@ -1,0 +1,163 @@
+"""A list drawn line by line: thousands of entries cost what is visible."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+T = TypeVar("T")
+
+#: A piece of a line: text, and the component class that styles it ("" for the list's own style).
+Piece = tuple[str, str]
+
+
+class Rows(ScrollView, Generic[T], can_focus=True):
+    """One line for each item. Subclasses say how an item is drawn (`pieces`) and what it is known by (`key_of`)."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--cursor", "rows--strong", "rows--dim", "rows--good", "rows--bad"} | {
+        "rows--warn"
+    }
+    DEFAULT_CSS = """
+    Rows {
+        background: $surface;
+        color: $foreground;
+        scrollbar-size-vertical: 1;
+        & > .rows--cursor { background: $panel; }
+        &:focus > .rows--cursor { background: $primary 35%; }
+        & > .rows--strong { text-style: bold; }
+        & > .rows--dim { color: $text-muted; }
+        & > .rows--good { color: $text-success; }
+        & > .rows--bad { color: $text-error; }
+        & > .rows--warn { color: $text-warning; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home", "move(-1000000)", show=False),
+        Binding("end", "move(1000000)", show=False),
+        Binding("enter", "choose", show=False),
+    ]
+
+    cursor: reactive[int] = reactive(0)
+
+    class Moved(Message):
+        """Another item is under the cursor."""
+
+        def __init__(self, rows: Rows[Any], item: Any) -> None:
+            super().__init__()
+            self.rows = rows
+            self.item = item
+
+        @property
+        def control(self) -> Rows[Any]:
+            return self.rows
+
+    class Chosen(Moved):
+        """Enter or a second click on the item under the cursor."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id)
+        self.items: tuple[T, ...] = ()
+
+    def pieces(self, item: T, width: int) -> list[Piece]:
+        """What the line of `item` is made of, at most `width` cells."""
+        raise NotImplementedError
+
+    def key_of(self, item: T) -> Hashable:
+        """Keeps the cursor where it is when the list is another."""
+        raise NotImplementedError
+
+    @property
+    def chosen(self) -> T | None:
+        return self.items[self.cursor] if self.cursor < len(self.items) else None
+
+    def show(self, items: Sequence[T]) -> None:
+        """Other items, with the cursor on the same one where it is still there."""
+        before = self.chosen
+        self.items = tuple(items)
+        place = min(self.cursor, max(len(self.items) - 1, 0))
+        if before is not None:
+            key = self.key_of(before)
+            place = next((at for at, one in enumerate(self.items) if self.key_of(one) == key), place)
+        self.virtual_size = Size(0, len(self.items))
+        moved = self.cursor != place
+        self.cursor = place
+        if not moved and self.chosen is not before:
+            self._tell()
+        self.refresh()
+
+    def choose(self, item: T) -> None:
+        """Put the cursor on `item`."""
+        key = self.key_of(item)
+        self.cursor = next((at for at, one in enumerate(self.items) if self.key_of(one) == key), self.cursor)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.scrollable_content_region.width
+        place = y + int(self.scroll_offset.y)
+        base = self.rich_style
+        if place >= len(self.items):
+            return Strip.blank(width, base)
+        if place == self.cursor:
+            base += Style(bgcolor=self.get_component_rich_style("rows--cursor", partial=True).bgcolor)
+            base = self._over(base)
+        segments = [Segment(text, self._style(name, base)) for text, name in self.pieces(self.items[place], width)]
+        return Strip(segments).adjust_cell_length(width, base)
+
+    def watch_cursor(self, before: int, now: int) -> None:
+        if self.is_mounted:
+            self.scroll_to_region(Region(0, now, 1, 1), animate=False)
+            self.refresh()
+            self._tell()
+
+    def action_move(self, by: int) -> None:
+        if self.items:
+            self.cursor = min(max(self.cursor + by, 0), len(self.items) - 1)
+
+    def action_page(self, by: int) -> None:
+        self.action_move(by * max(1, self.scrollable_content_region.height - 1))
+
+    def action_choose(self) -> None:
+        if self.chosen is not None:
+            self.post_message(self.Chosen(self, self.chosen))
+
+    def on_click(self, event: events.Click) -> None:
+        place = event.y + int(self.scroll_offset.y)
+        if place < len(self.items):
+            again = place == self.cursor
+            self.cursor = place
+            if again:
+                self.action_choose()
+
+    def _tell(self) -> None:
+        if self.chosen is not None:
+            self.post_message(self.Moved(self, self.chosen))
+
+    def _style(self, name: str, base: Style) -> Style:
+        if not name:
+            return base
+        own = self.get_component_rich_style(name, partial=True)
+        return base + Style(color=own.color, bold=own.bold, dim=own.dim)
+
+    def _over(self, style: Style) -> Style:
+        return style
+
+
+def fitted(text: str, width: int) -> str:
+    """`text` in exactly `width` cells; what is cut off is cut at the left, where paths are alike."""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return ("~" + text[-(width - 1) :]) if width > 1 and cell_len(text) == len(text) else set_cell_size(text, width)
