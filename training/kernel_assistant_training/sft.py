@@ -27,6 +27,7 @@ from kernel_assistant.records.transcript import Message, ToolCall
 from kernel_assistant_training.conversation import Tokens
 from kernel_assistant_training.encoded import drawn, encoded
 from kernel_assistant_training.folder import load_folder, save_folder
+from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 from kernel_assistant_training.tokenizer import CONTEXT
 
@@ -99,9 +100,12 @@ def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str,
     rows = [{"input_ids": one.ids, "labels": labels(one)} for one in found]
     model = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32)
     trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options))
-    if options.seconds:
-        _by_the_clock(trainer, options.seconds)
-    result = trainer.train()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with RunControl(options.out, "sft") as run:
+        _watched(trainer, run)
+        if options.seconds:
+            _by_the_clock(trainer, options.seconds, run)
+        result = trainer.train()
     weights = {name: weight for name, weight in trainer.model.state_dict().items() if name != "lm_head.weight"}
     trained = load_folder(options.base)
     trained.load_state_dict(weights)
@@ -115,14 +119,31 @@ def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str,
     }
 
 
-def _by_the_clock(trainer: Any, seconds: float) -> None:
+def _watched(trainer: Any, run: RunControl) -> None:
+    """Its figures for those who watch, and what they want of it."""
+    from transformers import TrainerCallback
+
+    class Watched(TrainerCallback):
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+        ) -> None:
+            figures = {"gradient_norm" if name == "grad_norm" else name: one for name, one in (logs or {}).items()}
+            run.report(state.global_step, figures)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_training_stop |= not run.goes_on(state.global_step)
+
+    trainer.add_callback(Watched())
+
+
+def _by_the_clock(trainer: Any, seconds: float, run: RunControl) -> None:
     """Ends training after so many seconds of it, with a rate that is zero then: a lent GPU has an end."""
     from transformers import TrainerCallback
 
     begun: list[float] = []
 
     def left(_step: int) -> float:
-        return max(0.0, 1 - (time.monotonic() - begun[0]) / seconds) if begun else 1.0
+        return max(0.0, 1 - (time.monotonic() - begun[0] - run.paused_s) / seconds) if begun else 1.0
 
     class Clock(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
