@@ -79,6 +79,7 @@ def test_metadata_asks_for_torch_only_as_an_extra(installed: Path) -> None:
         "psutil",
         "pygls<3,",
         "rich",
+        "textual<9,",
         "watchdog",
         "xllamacpp",
     ]
