@@ -63,6 +63,15 @@ class Dialog(ModalScreen[T | None], Generic[T]):
         fields = [one for one in self.query("Input, TextArea, Rows") if one.focusable]
         first = fields[0] if fields else self.query(Button).first()
         first.focus()
+        self.ready()
+
+    def ready(self) -> None:
+        """Overridden where something is to be filled in. (Textual calls the `on_` methods of every base itself.)"""
+
+    def entered(self) -> None:
+        """Enter in a line of text: the first choice, if not overridden."""
+        if self._choices:
+            self.answer(self._choices[0].value)
 
     def answer(self, value: T) -> None:
         """Overridden where an answer has to be checked first."""
@@ -81,8 +90,7 @@ class Dialog(ModalScreen[T | None], Generic[T]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        if self._choices:
-            self.answer(self._choices[0].value)
+        self.entered()
 
     def on_key(self, event: events.Key) -> None:
         if isinstance(self.focused, (Input, TextArea)):

@@ -81,17 +81,15 @@ class HistoryDialog(Dialog[str]):
         yield rows
         yield Static("", classes="hint", id="history-count", markup=False)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def ready(self) -> None:
         self._filter("")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         self._filter(event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def entered(self) -> None:
         """The list takes the keys; with one hit left there is nothing to choose."""
-        event.stop()
         rows = self._rows
         if len(rows.items) == 1:
             self.answer("")

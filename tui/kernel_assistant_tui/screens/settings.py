@@ -61,8 +61,7 @@ class SettingsDialog(Dialog[Change]):
         yield Input(placeholder="its new value; enter writes it", id="setting-value", compact=True, disabled=True)
         yield Static(self._wrong, classes="warn", id="setting-wrong", markup=False)
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def ready(self) -> None:
         rows = self._rows
         rows.show(self._settings)
         found = [one for one in self._settings if one.name == self._at]
@@ -86,8 +85,7 @@ class SettingsDialog(Dialog[Change]):
             field.value = chosen.value
             field.focus()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
+    def entered(self) -> None:
         chosen = self._rows.chosen
         if chosen is not None:
             self.dismiss(Change(chosen.name, event.value.strip()))

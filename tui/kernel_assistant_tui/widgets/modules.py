@@ -161,7 +161,9 @@ class Modules(Vertical):
             said.update("")
             return
         state = item.state
-        parts = [f"{item.where}:{item.line}", state.figure, "applied" if state.applied else "", state.stale]
+        outcome = "" if state.improved or state.applied else state.outcome.replace("_", " ")
+        applied = "applied" if state.applied else ""
+        parts = [f"{item.where}:{item.line}", outcome, "" if outcome else state.figure, applied, state.stale]
         if state.state == "failed":
             parts.append(state.message)
         if state.kernel_calls is not None:
