@@ -96,3 +96,49 @@ def test_values_from_on_the_way_are_returned_as_often_as_asked() -> None:
     assert sum(len(outputs) > 1 for outputs in often) > 120
     assert any(len(outputs) > 2 for outputs in often)
     assert all(len(set(outputs)) == len(outputs) for outputs in (*never, *often))
+
+
+def _drawn(family: str, count: int) -> list[OpGraph]:
+    random, found = Random(family), list[OpGraph]()
+    while len(found) < count:
+        graph, steps = sampled(random, 1 + len(found) % 3, 0.0)
+        if any(step.family == family for step in steps):
+            found.append(graph)
+    return found
+
+
+def test_branches_meet() -> None:
+    """In nearly all of these tasks an operator reads two values that operators have made, neither from the other."""
+    met = 0
+    for graph in _drawn("branch", 200):
+        above: dict[str, set[str]] = {}
+        for node in graph.nodes:
+            read = list(references(node))
+            above[node.name] = {*read, *(name for one in read for name in above.get(one, ()))}
+        pairs = [[name for name in references(node) if name in above] for node in graph.nodes]
+        apart = [len(p) == 2 and p[0] not in above[p[1]] and p[1] not in above[p[0]] for p in pairs]
+        met += any(apart) or len(graph.outputs) > 1
+    assert met > 120
+
+
+def test_operands_are_broadcast_in_inner_dimensions() -> None:
+    narrow = 0
+    for graph in _drawn("inner", 200):
+        shapes = [graph.spec(name).shape for node in graph.nodes for name in references(node)]
+        narrow += any("1" in shape for shape in shapes)
+    assert narrow > 150
+
+
+def test_inputs_come_in_any_order() -> None:
+    orders = set()
+    for graph in _drawn("branch", 200):
+        first = [name for node in graph.nodes for name in references(node) if name[0] == "x"]
+        orders.add(tuple(dict.fromkeys(first)))
+    assert {("x0", "x1"), ("x1", "x0")} <= orders
+
+
+def test_batches_and_rows_are_small_and_odd_at_times() -> None:
+    graphs = _tasks(1000)
+    assert any(graph.dims["B"] <= 8 for graph in graphs)
+    widths = {value.spec.shape[-1] for graph in graphs for value in graph.inputs[:1] if value.spec.shape}
+    assert {"3", "7", "50257"} <= widths

@@ -48,13 +48,15 @@ def test_what_is_written_for_the_cpu_is_right(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     executor.provide_openmp()
-    _check(found, executor.CpuModule(str(tmp_path / "unit.so")), executor.bind, "cpu", (5, 3))
+    wrong = _wrong(found, executor.CpuModule(str(tmp_path / "unit.so")), executor.bind, "cpu", (5, 3))
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the emulator was written for x86-64")
 def test_what_is_written_for_cuda_is_right(tmp_path: Path) -> None:
     found = _written("cuda", FEW)
-    _check(found, compile_emulated([one.program for one in found], tmp_path), Emulated, "cpu", (3,))
+    wrong = _wrong(found, compile_emulated([one.program for one in found], tmp_path), Emulated, "cpu", (3,))
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.gpu
@@ -69,17 +71,20 @@ def test_what_is_written_for_cuda_is_right_on_a_gpu(tmp_path: Path) -> None:
         folder.mkdir()
         return compile_cuda(_text(parts[place]), folder, [arch])[arch].read_bytes()
 
+    wrong = []
     with ThreadPoolExecutor() as pool:
         for part, cubin in zip(parts, pool.map(compiled, range(len(parts))), strict=True):
             module = executor.CudaModule(driver(torch.cuda.current_device()), cubin)
-            _check(part, module, executor.bind, "cuda", (5, 3))
+            wrong += _wrong(part, module, executor.bind, "cuda", (5, 3))
+    assert not wrong, "\n".join(wrong)
 
 
 def _text(found: list[Written]) -> str:
     return UNUSED_NAMES + unit_text([one.program for one in found])
 
 
-def _check(found: list[Written], module: Any, bind: Any, device: str, sizes: tuple[int, ...]) -> None:
+def _wrong(found: list[Written], module: Any, bind: Any, device: str, sizes: tuple[int, ...]) -> list[str]:
+    """What is not as right as it should be: error and limit, the task and its answer."""
     wrong = []
     for one in found:
         for size in sizes:
@@ -90,5 +95,6 @@ def _check(found: list[Written], module: Any, bind: Any, device: str, sizes: tup
                 own = one.errors(module, bind, size, device, exact=False)
                 errors = [mine if limit == 0.0 else error for mine, error, limit in zip(own, errors, most, strict=True)]
             if not all(error <= limit for error, limit in zip(errors, most, strict=True)):
-                wrong.append(f"{one.task.name}, B={size}: {errors} of {most}\n{one.task.canonical.text()}")
-    assert not wrong, "\n".join(wrong)
+                head = f"{one.task.name}, B={size}: {errors} of {most}"
+                wrong.append(f"{head}\n{one.task.canonical.text()}\n{one.program.source}")
+    return wrong
