@@ -14,6 +14,7 @@ from kernel_assistant.events import (
     JobFinished,
     JobQueued,
     JobStarted,
+    ModelSaid,
     Progress,
     TaskOpened,
     Warned,
@@ -74,6 +75,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0.0
     seq: int = 0
     operators: int = 0
+    conversations: int = 0
     turns: tuple[Turn, ...] = ()
     candidates: tuple[Seen, ...] = ()
     best: BestImproved | None = None
@@ -89,9 +91,16 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         return f"{len(self.candidates)} tried, {sum(seen.evaluation.correct for seen in self.candidates)} correct"
 
     @property
+    def shown(self) -> Seen | None:
+        """The best candidate; of a job that checked one, that."""
+        if self.best is not None:
+            return self.seen(self.best.candidate)
+        return self.candidates[-1] if self.result is not None and self.candidates else None
+
+    @property
     def timing(self) -> Timing | None:
-        """Of the best candidate, in the last evaluation of it."""
-        seen = self.seen(self.best.candidate) if self.best is not None else None
+        """Of the candidate that is shown, in the last evaluation of it."""
+        seen = self.shown
         return None if seen is None else seen.evaluation.timing
 
     def seen(self, candidate: str) -> Seen | None:
@@ -126,6 +135,22 @@ def _noted(view: JobView, event: AnyEvent) -> JobView:
             return change(view, device=event.device, state=JobState.running, phase="started")
         case Progress():
             return change(view, phase=event.message or event.phase)
+        case JobFinished():
+            cancelled = event.result.outcome is JobOutcome.cancelled
+            state = JobState.cancelled if cancelled else JobState.done
+            return change(view, result=event.result, state=state, phase="ended")
+        case JobFailed():
+            return change(view, failure=event, state=JobState.failed, phase=event.cause)
+        case _:
+            return _measured(view, event)
+
+
+def _measured(
+    view: JobView,
+    event: TaskOpened | BaselineMeasured | CandidateEvaluated | BestImproved | FreeWinMeasured | ModelSaid | Warned,
+) -> JobView:
+    change = msgspec.structs.replace
+    match event:
         case TaskOpened():
             return change(view, operators=event.nodes)
         case BaselineMeasured():
@@ -136,14 +161,10 @@ def _noted(view: JobView, event: AnyEvent) -> JobView:
             return change(view, best=event)
         case FreeWinMeasured():
             return change(view, free_wins=(*view.free_wins, event.win))
+        case ModelSaid():
+            return change(view, conversations=max(view.conversations, event.conversation))
         case Warned():
             return change(view, warnings=(*view.warnings, event.message))
-        case JobFinished():
-            cancelled = event.result.outcome is JobOutcome.cancelled
-            state = JobState.cancelled if cancelled else JobState.done
-            return change(view, result=event.result, state=state, phase="ended")
-        case JobFailed():
-            return change(view, failure=event, state=JobState.failed, phase=event.cause)
 
 
 def _judged(view: JobView, event: CandidateEvaluated) -> JobView:

@@ -12,6 +12,7 @@ from kernel_assistant.events import (
     JobFinished,
     JobQueued,
     JobStarted,
+    ModelSaid,
     Progress,
     TaskOpened,
     Warned,
@@ -19,6 +20,7 @@ from kernel_assistant.events import (
 from kernel_assistant.records import Evaluation, Outcome, Timing
 from kernel_assistant.session.words import milliseconds, of_baseline, of_best, of_free_win, times, verdict
 from kernel_assistant_tui.view.lines import Kind, Line
+from kernel_assistant_tui.view.messages import of_message
 
 #: Of a bad candidate's messages. A template's error may come with hundreds.
 MOST_DIAGNOSTICS = 12
@@ -27,37 +29,50 @@ SHORT_HASH = 8
 
 
 def lines_of(event: AnyEvent, timing: Timing | None) -> list[Line]:
-    """`timing` is that of the best candidate, from which the last word follows. The first line has the time."""
+    """`timing` is that of the best candidate, from which the last word follows. The first line has the time; there is
+    none for what others say."""
     lines = _lines(event, timing)
+    if not lines:
+        return []
     first = lines[0]
     return [Line(first.kind, first.text, first.conversation, event.time), *lines[1:]]
 
 
 def _lines(event: AnyEvent, timing: Timing | None) -> list[Line]:
     match event:
-        case JobQueued():
-            ahead = f", {event.position} jobs before it" if event.position else ""
-            return [Line(Kind.phase, f"queued for {event.target}{ahead}: {event.task}")]
-        case JobStarted():
-            return [Line(Kind.phase, f"{'going on' if event.resumed else 'started'} on {event.device}")]
-        case Progress():
-            return [Line(Kind.phase, event.message or event.phase)]
-        case TaskOpened():
-            return [Line(Kind.phase, f"module exported: {event.nodes} operators")]
-        case BaselineMeasured():
-            return [Line(Kind.phase, of_baseline(event))]
+        case Progress(phase="model"):
+            return []  # what it calls comes with what it says
+        case ModelSaid():
+            return of_message(event)
         case CandidateEvaluated():
             return _of_evaluation(event)
-        case BestImproved():
-            return [Line(Kind.best, f"best {of_best(event)}")]
-        case FreeWinMeasured():
-            return [Line(Kind.free, f"free: {of_free_win(event.win)}")]
         case Warned():
             return _each(Kind.warning, f"warning: {event.message}")
         case JobFinished():
             return [Line(Kind.end, f"ended: {verdict(event.result, timing)}")]
         case JobFailed():
             return _of_failure(event)
+        case BestImproved():
+            return [Line(Kind.best, f"best {of_best(event)}")]
+        case FreeWinMeasured():
+            return [Line(Kind.free, f"free: {of_free_win(event.win)}")]
+        case _:
+            return [Line(Kind.phase, _of_phase(event))]
+
+
+def _of_phase(event: JobQueued | JobStarted | Progress | TaskOpened | BaselineMeasured) -> str:
+    match event:
+        case JobQueued():
+            ahead = f", {event.position} jobs before it" if event.position else ""
+            return f"queued for {event.target}{ahead}: {event.task}"
+        case JobStarted():
+            return f"{'going on' if event.resumed else 'started'} on {event.device}"
+        case Progress():
+            return event.message or event.phase
+        case TaskOpened():
+            return f"module exported: {event.nodes} operators"
+        case BaselineMeasured():
+            return of_baseline(event)
 
 
 def _of_evaluation(event: CandidateEvaluated) -> list[Line]:

@@ -59,7 +59,6 @@ class Episode(Vertical):
         super().__init__(id=id)
         self._view: JobView | None = None
         self._shown = 0
-        self._conversations = 0
         self._only = 0
 
     def compose(self) -> ComposeResult:
@@ -80,14 +79,11 @@ class Episode(Vertical):
     def show(self, view: JobView) -> None:
         """Draw `view`: what is new of the same job, all of another one."""
         known, self._view = self._view, view
-        conversations = max(self._conversations, *(line.conversation for line in view.lines[self._shown :]), 0)
         same = known is not None and known.job == view.job and len(view.lines) >= self._shown
-        if not same or (conversations > 1) != (self._conversations > 1):
-            self._conversations = max((line.conversation for line in view.lines), default=0)
+        if known is None or not same or (view.conversations > 1) != (known.conversations > 1):
             self._only = self._only if same else 0
             self._all()
         else:
-            self._conversations = conversations
             self.lines.append(map(self._content, filter(self._wanted, view.lines[self._shown :])))
         self._shown = len(view.lines)
         self._tell()
@@ -113,8 +109,8 @@ class Episode(Vertical):
 
     def action_only(self) -> None:
         """One conversation after another alone, then all again."""
-        if self._view is not None and self._conversations > 1:
-            self._only = (self._only + 1) % (self._conversations + 1)
+        if self._view is not None and self._view.conversations > 1:
+            self._only = (self._only + 1) % (self._view.conversations + 1)
             self._all()
             self._tell()
 
@@ -139,7 +135,8 @@ class Episode(Vertical):
         return not self._only or line.conversation in (0, self._only)
 
     def _content(self, line: Line) -> Content:
-        label = f"[{line.conversation}] " if line.conversation and self._conversations > 1 else ""
+        several = self._view is not None and self._view.conversations > 1
+        label = f"[{line.conversation}] " if line.conversation and several else ""
         return Content.styled(label + clean(line.text), _STYLES[line.kind])
 
     def _tell(self) -> None:

@@ -1,0 +1,146 @@
+"""Curves in characters: braille dots where the terminal has them, letters in ASCII elsewhere. Pure.
+
+plotext's kept version needs a compiled library and a second to load, textual-plot needs numpy: docs/dependencies.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+Point = tuple[float, float]
+#: Bits of a braille character by column and row of its 2 × 4 dots (Unicode 16.0, Braille Patterns).
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_LETTERS = "*o+x#@"
+_FRAME = "$text-muted"
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve. With `steps` it keeps its height until the next point."""
+
+    name: str
+    points: Sequence[Point]
+    style: str
+    steps: bool = False
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the axes span."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, points: Sequence[Point], level: float | None) -> Frame:
+        across = [x for x, _ in points]
+        up = [y for _, y in points] + ([] if level is None else [level])
+        low, high = min(up), max(up)
+        room = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+        return cls(min(across), max(across), low - room, high + room)
+
+    def place(self, point: Point, columns: int, rows: int) -> tuple[int, int]:
+        """Column from the left and row from the top, of so many."""
+        across = (point[0] - self.left) / ((self.right - self.left) or 1.0)
+        up = (point[1] - self.low) / (self.high - self.low)
+        return round(across * (columns - 1)), round((1 - up) * (rows - 1))
+
+
+def chart(
+    series: Sequence[Series],
+    width: int,
+    height: int,
+    *,
+    braille: bool,
+    label: Callable[[float], str] = lambda value: f"{value:.3g}",
+    across: str = "",
+    level: float | None = None,
+) -> list[Content]:
+    """`height` lines of `width` cells: legend, curves with the highest and lowest value at the left, and what is
+    `across`. `level` is a dotted line. Nothing where there is no room or no finite point."""
+    kept = [Series(one.name, _finite(one.points), one.style, one.steps) for one in series]
+    kept = [one for one in kept if one.points]
+    if not kept or height < 5 or width < 24:
+        return []
+    frame = Frame.around([point for one in kept for point in one.points], level)
+    marks = [label(frame.high), label(frame.low)]
+    margin = max(map(len, marks))
+    columns, rows = width - margin - 1, height - 2
+    cells = _cells(kept, frame, columns, rows, braille)
+    beside = [marks[0], *([""] * (rows - 2)), marks[1]]
+    bar = "│" if braille else "|"
+    dotted = None if level is None else frame.place((frame.left, level), 1, rows)[1]
+    lines = [_legend(kept, braille, width)]
+    for row in range(rows):
+        drawn: list[Content | str] = [Content.styled(f"{beside[row]:>{margin}}{bar}", _FRAME)]
+        drawn += [_cell(cells.get((column, row)), kept, row == dotted, column, braille) for column in range(columns)]
+        lines.append(Content("").join(drawn))
+    left, right = f"{frame.left:g}", f"{frame.right:g} {across}".rstrip()
+    gap = max(1, columns - len(left) - len(right))
+    lines.append(Content.styled((" " * (margin + 1) + left + " " * gap + right)[:width], _FRAME))
+    return lines
+
+
+def _cells(
+    series: Sequence[Series], frame: Frame, columns: int, rows: int, braille: bool
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """(column, row) → (dots, number of the series). A later series covers an earlier one."""
+    wide, tall = (2, 4) if braille else (1, 1)
+    cells: dict[tuple[int, int], tuple[int, int]] = {}
+    for number, one in enumerate(series):
+        corners = list(_corners(one))
+        places = [frame.place(point, columns * wide, rows * tall) for point in corners]
+        for start, end in zip(places, places[1:] or places, strict=False):
+            for column, row in _line(start, end):
+                key = (column // wide, row // tall)
+                before, owner = cells.get(key, (0, number))
+                bit = _DOTS[column % wide][row % tall] if braille else 1
+                cells[key] = ((before if owner == number else 0) | bit, number)
+    return cells
+
+
+def _cell(
+    found: tuple[int, int] | None, series: Sequence[Series], dotted: bool, column: int, braille: bool
+) -> Content | str:
+    if found is None:
+        if dotted and column % 2:
+            return Content.styled("·" if braille else ".", _FRAME)
+        return " "
+    dots, number = found
+    character = chr(0x2800 + dots) if braille else _LETTERS[number % len(_LETTERS)]
+    return Content.styled(character, series[number].style)
+
+
+def _legend(series: Sequence[Series], braille: bool, width: int) -> Content:
+    parts: list[Content | str] = []
+    for number, one in enumerate(series):
+        mark = "━" if braille else _LETTERS[number % len(_LETTERS)]
+        parts += ["  " if parts else "", Content.styled(f"{mark} {one.name}", one.style)]
+    return Content("").join(parts).truncate(width)
+
+
+def _corners(series: Series) -> Iterator[Point]:
+    before: Point | None = None
+    for point in series.points:
+        if series.steps and before is not None:
+            yield point[0], before[1]
+        yield point
+        before = point
+
+
+def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """The dots between two, both included (Bresenham's line algorithm by its longer side)."""
+    count = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
+    for place in range(count + 1):
+        share = place / count
+        yield round(start[0] + share * (end[0] - start[0])), round(start[1] + share * (end[1] - start[1]))
+
+
+def _finite(points: Sequence[Point]) -> list[Point]:
+    return [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]

@@ -1,0 +1,50 @@
+"""Sources and differences as lines with colours. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from textual.content import Content
+from textual.highlight import highlight
+
+from kernel_assistant_tui.widgets.glyphs import clean
+
+_LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".cpp": "cpp", ".h": "cpp", ".py": "python"}
+_DIFF = {"+": "$text-success on $success-muted", "-": "$text-error on $error-muted", "@": "$text-accent"}
+_HEADS = ("+++", "---")
+
+
+def source_lines(sources: Mapping[str, str]) -> list[Content]:
+    """Every file below its name, with line numbers: the compiler's."""
+    lines: list[Content] = []
+    for name, text in sources.items():
+        lines += [Content("")] if lines else []
+        lines.append(Content.styled(clean(name), "bold $text-primary"))
+        code = [clean(line) for line in text.splitlines()]
+        suffix = name[name.rfind(".") :] if "." in name else ""
+        coloured = highlight("\n".join(code), language=_LANGUAGES.get(suffix, "text"))
+        size = len(str(len(code)))
+        lines += [
+            Content.styled(f"{number:>{size}} ", "$text-disabled") + line
+            for number, line in enumerate(coloured.split("\n", allow_blank=True), 1)
+        ]
+    return lines
+
+
+def diff_lines(diff: str) -> list[Content]:
+    """A unified diff."""
+    return [Content.styled(clean(line), _style(line)) for line in diff.splitlines()]
+
+
+def _style(line: str) -> str:
+    return "bold $text" if line.startswith(_HEADS) else _DIFF.get(line[:1], "$text")
+
+
+def sources_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What makes `after` of `before`, file by file."""
+    parts: list[str] = []
+    for name in sorted({*before, *after}):
+        old, new = (one.get(name, "").splitlines() for one in (before, after))
+        parts += difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm="")
+    return "\n".join(parts)

@@ -1,0 +1,179 @@
+"""The figures of a job as lines: the words are those of the command line's report. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from kernel_assistant.records import JobOutcome, Timing
+from kernel_assistant.session.words import (
+    NOT_CONFIRMED,
+    against_free_wins,
+    interval,
+    milliseconds,
+    named,
+    of_accuracy,
+    of_baseline,
+    of_free_win,
+    of_roofline,
+    of_share,
+    times,
+    verdict,
+)
+from kernel_assistant.store import JobState
+from kernel_assistant_tui.view.job_view import JobView, Turn
+from kernel_assistant_tui.widgets.chart import Series, chart
+from kernel_assistant_tui.widgets.glyphs import clean, glyph, utf8
+
+_MUTED, _TITLE = "$text-muted", "bold $text-primary"
+NO_CEILING = "the ceilings of this device are not known"
+NOTHING_RIGHT = "nothing right so far"
+
+
+def headline(view: JobView) -> Content:
+    """What is known of the outcome, in one line."""
+    if view.failure is not None:
+        return _line(f"failed: {view.failure.cause}", "bold $text-error")
+    if view.result is not None:
+        good = view.result.outcome is JobOutcome.improved
+        words = verdict(view.result, view.timing)
+        return _line(words, "bold $text-success" if good else "bold $text-warning")
+    if view.best is not None and not view.best.confirmed:
+        return _line(NOT_CONFIRMED, "$text-warning")
+    if view.best is not None:
+        return _line("confirmed on fresh samples", "bold $text-success")
+    if view.state is JobState.queued:
+        return _line("waiting for its turn", _MUTED)
+    return _line(NOTHING_RIGHT if view.candidates else "nothing was tried yet", _MUTED)
+
+
+def best_lines(view: JobView, facts: Sequence[tuple[str, str]], width: int) -> list[Content]:
+    """All of the pane. `facts` are those of a result, from `session.report`."""
+    lines = [headline(view)]
+    if view.failure is not None and view.failure.next_step:
+        lines.append(_line(f"next: {view.failure.next_step}"))
+    timing = view.timing
+    if timing is not None:
+        lines += [Content(""), *_times(timing)]
+    elif view.baseline is not None:
+        lines += [_line(""), _line(of_baseline(view.baseline))]
+    lines += _titled("Speed-up over turns", speedups(view.turns, width))
+    lines += _titled("Share of the roofline", roofline(view, width))
+    lines += _titled("Found", _rows([*_of_best(view), *facts], width))
+    return lines + _titled("Free, without a kernel", _free(view))
+
+
+def speedups(turns: Sequence[Turn], width: int) -> list[Content]:
+    """The best until each turn, in figures of the search."""
+    compiled = [(float(turn.number), turn.vs_compile) for turn in turns if turn.vs_compile is not None]
+    eager = [(float(turn.number), turn.vs_eager) for turn in turns if turn.vs_eager is not None]
+    if not eager:
+        return [_line(NOTHING_RIGHT, _MUTED)] if turns else []
+    if len(eager) == 1:
+        turn = turns[-1]
+        against = [f"{times(turn.vs_eager)} eager"]
+        against += [f"{times(turn.vs_compile)} torch.compile"] if turn.vs_compile is not None else []
+        return [_line(f"one turn with a right candidate: {', '.join(against)}")]
+    series = [
+        Series("over eager", eager, "$text-primary", steps=True),
+        Series("over torch.compile", compiled, "$text-success", steps=True),
+    ]
+    return chart(series, width, 11, braille=utf8(), label=lambda value: clean(times(value)), across="turns", level=1.0)
+
+
+def roofline(view: JobView, width: int) -> list[Content]:
+    """A bar each for eager, torch.compile and ours: the lower bound over the time."""
+    timing, baseline = view.timing, view.baseline
+    if timing is None and baseline is None:
+        return []
+    floor = (timing.floor_ms if timing is not None else 0.0) or (baseline.floor_ms if baseline is not None else 0.0)
+    if not floor:
+        return [_line(NO_CEILING, _MUTED)]
+    known: list[tuple[str, float | None]] = [("eager", _of(timing, baseline, "eager_ms"))]
+    known += [("torch.compile", _of(timing, baseline, "compile_ms"))]
+    known += [("ours", timing.candidate_ms)] if timing is not None else []
+    room = max(8, min(60, width - 22))
+    return [_bar(name, ms, floor, room, ours=name == "ours") for name, ms in known]
+
+
+def _of(timing: Timing | None, baseline: object, name: str) -> float | None:
+    found: float | None = getattr(timing if timing is not None else baseline, name)
+    return found
+
+
+def _bar(name: str, ms: float | None, floor: float, room: int, *, ours: bool) -> Content:
+    if ms is None:
+        return Content.assemble(f"{name:<14}", ("not measured", _MUTED))
+    share = min(floor / ms, 1.0)
+    full = round(share * room)
+    bar = glyph("█", "#") * full, "$success" if ours else "$primary"
+    rest = glyph("░", ".") * (room - full), _MUTED
+    return Content.assemble(f"{name:<14}", bar, rest, f" {floor / ms:.0%}")
+
+
+def _times(timing: Timing) -> list[Content]:
+    rows = [
+        ("", "time", "ours faster by", "99.9%"),
+        (
+            "eager",
+            milliseconds(timing.eager_ms),
+            times(timing.speedup_vs_eager),
+            interval(timing.speedup_vs_eager_ci),
+        ),
+        (
+            "torch.compile",
+            milliseconds(timing.compile_ms),
+            times(timing.speedup_vs_compile),
+            interval(timing.speedup_vs_compile_ci),
+        ),
+        ("ours", milliseconds(timing.candidate_ms), of_roofline(timing), ""),
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    styles = (_MUTED, "", "", "bold $text-success")
+    return [_line(text, style) for text, style in zip(lines, styles, strict=True)]
+
+
+def _of_best(view: JobView) -> list[tuple[str, str]]:
+    """While there is no result: the facts of a result say the same."""
+    seen = view.shown
+    if view.result is not None or seen is None:
+        return [("candidates", view.counts)] if view.candidates and view.result is None else []
+    found = seen.evaluation
+    rows = [("candidate", f"{seen.candidate[:8]} of turn {seen.turn} by the {seen.origin}")]
+    rows += [("schedule", seen.schedule)] if seen.schedule else []
+    if found.accuracy is not None:
+        rows.append(("error", of_accuracy(found.accuracy, found.precision)))
+        rows.append(("in our kernels", of_share(found)))
+    if found.timing is not None and found.timing.warning:
+        rows.append(("warning", found.timing.warning))
+    return [*rows, ("candidates", view.counts)]
+
+
+def _rows(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
+    size = max((len(name) for name, _ in rows), default=0)
+    lines: list[Content] = []
+    for name, words in rows:
+        first = Content.assemble((f"{name:<{size}}  ", _MUTED))
+        body = Content(clean(words)).wrap(max(12, width - size - 2))
+        lines += [(first if place == 0 else Content(" " * (size + 2))) + part for place, part in enumerate(body)]
+    return lines
+
+
+def _free(view: JobView) -> list[Content]:
+    wins = view.result.free_wins if view.result is not None else view.free_wins
+    lines = [Content.assemble(clean(of_free_win(win)), (f"  {clean(win.write)}", _MUTED)) for win in wins]
+    lines += [_line(f"{named(win)}: {win.note}", _MUTED) for win in wins if win.note and win.passes]
+    if view.result is not None:
+        conclusions = against_free_wins(view.result)
+        lines += [_line(words, "$text-warning" if needless else "") for words, needless in conclusions]
+    return lines
+
+
+def _titled(title: str, lines: Sequence[Content]) -> list[Content]:
+    return [Content(""), _line(title, _TITLE), *lines] if lines else []
+
+
+def _line(text: str, style: str = "") -> Content:
+    return Content.styled(clean(text), style) if style else Content(clean(text))
