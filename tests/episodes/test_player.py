@@ -81,6 +81,20 @@ def test_a_run_and_its_continuation(options):
     assert len(new) == 1 and min(new) > max(numbers)
 
 
+def test_a_process_that_dies_is_followed_by_another(options, tmp_path, monkeypatch):
+    monkeypatch.setattr("kernel_assistant_training.episodes.run.LIVED", 0.0)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nmkdir "{tmp_path}/tried" 2>/dev/null && exit 3\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    summary = run(replace(options, out=tmp_path / "out", python=str(python), parts=2, tasks=1, lessons=1))
+    assert summary["failed_processes"] == [1]
+    assert {path.name for path in (tmp_path / "out").glob("episodes-*")} == {
+        "episodes-cpu-00.jsonl",
+        "episodes-cpu-01.jsonl",
+    }
+    assert summary["episodes"] + sum(summary["failures"].values()) == 2
+
+
 def test_parts_share_no_task_and_keep_the_window():
     found = [subject for part in (0, 1) for subject in islice(subjects(1, "cpu", part=part, parts=2), 20)]
     keys = [{subject.key for subject in half} for half in (found[:20], found[20:])]
