@@ -93,7 +93,7 @@ class Dialog(ModalScreen[T | None], Generic[T]):
         self.entered()
 
     def on_key(self, event: events.Key) -> None:
-        if isinstance(self.focused, (Input, TextArea)):
+        if event.is_printable and isinstance(self.focused, (Input, TextArea)):
             return
         for choice in self._choices:
             if event.key == choice.key:
