@@ -18,7 +18,8 @@ from kernel_assistant_training.ppo.losses import entropy
 
 #: Actions whose logits are there at once: with 128k of vocabulary 1 GiB in float32.
 AT_ONCE = 2048
-HEAD = "value.safetensors"
+#: In a folder of its own: others take every file of weights beside the configuration for the model's.
+HEAD = Path("value", "head.safetensors")
 
 
 class ValueHead(nn.Module):
@@ -103,8 +104,15 @@ class Actor(nn.Module):
     def save(self, folder: Path) -> None:
         """In bfloat16, into a folder that is there; what surrounds the weights (vocabulary, configuration) is the
         caller's to copy."""
-        weights = {name: weight.detach().to("cpu", torch.bfloat16) for name, weight in self.model.state_dict().items()}
+        weights: dict[str, Tensor] = {}
+        seen: set[int] = set()
+        for name, weight in self.model.state_dict().items():
+            # An output embedding that is tied to the input's is one and the same.
+            if weight.data_ptr() not in seen:
+                weights[name] = weight.detach().to("cpu", torch.bfloat16)
+            seen.add(weight.data_ptr())
         self.model.save_pretrained(folder, state_dict=weights, max_shard_size="15MB")
+        (folder / HEAD).parent.mkdir()
         head = {name: weight.detach().to("cpu", torch.bfloat16) for name, weight in self.head.state_dict().items()}
         save_file(head, folder / HEAD)
 

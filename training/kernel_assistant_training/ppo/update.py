@@ -31,8 +31,11 @@ class NotFiniteError(InternalError):
 @dataclass(frozen=True)
 class UpdateOptions:
     """`epochs` over a batch, each in `steps` optimiser steps; `budget` padded tokens in one pass through the model.
-    Rates, clip, γ and λ are the paper's (arXiv:2602.24286). `warmup` are steps over which the rate rises, at every
-    start: Adam's moments are not kept."""
+
+    Rates, clip, γ and λ are the paper's (arXiv:2602.24286). The critic's targets have a λ of their own (decoupled GAE,
+    arXiv:2503.01491): at 0.95 a reward is gone after a hundred tokens, and an answer has three hundred. `warmup` are
+    steps over which the rate rises, at every start: Adam's moments are not kept.
+    """
 
     rate: float = 3e-6
     head_rate: float = 6e-6
@@ -44,6 +47,7 @@ class UpdateOptions:
     entropy: float = 0.0
     gamma: float = 1.0
     lam: float = 0.95
+    critic_lam: float = 1.0
     largest_norm: float = 1.0
     warmup: int = 10
     bounds: Bounds = field(default_factory=Bounds)
@@ -116,11 +120,14 @@ class Learner:
             mine = self.actor(rows.ids, rows.actions)
             reference = self.reference(rows.ids, rows.actions).logprobs if self.reference is not None else None
             rewards = last_action_rewards([trajectories[number].reward.value for number in numbers], rows.actions)
-            told = gae(rewards, mine.values, rows.actions, gamma=self.options.gamma, lam=self.options.lam)
+            told, aim = (
+                gae(rewards, mine.values, rows.actions, gamma=self.options.gamma, lam=lam)
+                for lam in (self.options.lam, self.options.critic_lam)
+            )
             guard = guarded(mine.logprobs, rows.sampled, rows.actions, self.options.bounds)
             used = rows.actions & guard.kept[:, None]
             piece = Piece(
-                rows, used, mine.logprobs, mine.values, reference, told.advantages, told.returns, guard.weights
+                rows, used, mine.logprobs, mine.values, reference, told.advantages, aim.returns, guard.weights
             )
             found.append((piece, guard))
         return found

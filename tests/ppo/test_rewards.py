@@ -1,0 +1,155 @@
+"""What candidates earn, by their evaluations; nothing above 1 without the full protocol."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_assistant.records import Accuracy, Evaluation, KernelResources, Outcome, Stage, Tier, Timing
+from kernel_assistant_training.ppo.rewards import (
+    INCORRECT,
+    SCHEMES,
+    Reward,
+    Weighted,
+    Weights,
+    needs_full,
+    of_episode,
+    reward,
+)
+from tests.judge.kernels import numbered
+
+RIGHT = Accuracy(
+    error=1e-7,
+    reference_error=1e-7,
+    error_ratio=1,
+    relative_error=1e-8,
+    inputs_tried=1,
+    shapes_tried=1,
+    bit_reproducible=True,
+)
+
+
+def judged(outcome=Outcome.correct, tier=Tier.full, eager=None, compiled=None, **fields):
+    timing = (
+        Timing(candidate_ms=1.0, eager_ms=eager, speedup_vs_eager=eager, speedup_vs_compile=compiled) if eager else None
+    )
+    return Evaluation(
+        candidate="c",
+        tier=tier,
+        outcome=outcome,
+        stage=Stage.profile if timing else Stage.verify,
+        message="",
+        accuracy=RIGHT if outcome is Outcome.correct else None,
+        timing=timing,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (judged(Outcome.incorrect), -1),
+        (judged(Outcome.crashed, tier=Tier.quick), -1),
+        (judged(Outcome.cheating, eager=9.0, compiled=9.0), -1),
+        (judged(eager=0.5, compiled=0.4), 1),
+        (judged(eager=1.04, compiled=2.0), 1),
+        (judged(eager=1.05, compiled=1.04), 2),
+        (judged(eager=3.0, compiled=None), 2),
+        (judged(eager=1.06, compiled=1.05), 3),
+        (judged(), 1),
+        (judged(tier=Tier.quick, eager=9.0, compiled=9.0), 1),
+        (judged(eager=9.0, compiled=9.0, residual=("mul(x0, x0)",)), -1),
+    ],
+)
+def test_milestones(found, expected):
+    assert reward(found, "milestone").value == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (judged(Outcome.incorrect), -1),
+        (judged(eager=3.0, compiled=1.7), 1.7),
+        (judged(eager=3.0), 3.0),
+        (judged(eager=0.5, compiled=0.25), 0.25),
+        (judged(eager=900.0, compiled=900.0), 10),
+        (judged(tier=Tier.quick, eager=3.0, compiled=1.7), 1),
+        (judged(tier=Tier.quick, eager=0.5), 0.5),
+        (judged(), 1),
+    ],
+)
+def test_ratios(found, expected):
+    assert reward(found, "ratio").value == expected
+
+
+def test_weighted_rewards_pay_for_doublings_and_charge_for_resources():
+    scheme = Weighted(Weights(correctness=1, speed=0.5, registers=0.2, shared=0.4, code=0.8))
+    kernels = (
+        KernelResources(symbol="a", registers=51),
+        KernelResources(symbol="b", registers=7, shared_bytes=227 << 9),
+    )
+    found = judged(eager=4.0, compiled=2.0, resources=kernels)
+    assert scheme(found, 4096) == pytest.approx(1 + 0.5 * 1 - 0.2 * 0.2 - 0.4 * 0.5 - 0.8 * 0.25)
+    # However slow and large it is, it is worth more than a wrong one.
+    assert scheme(judged(eager=0.01, compiled=0.01), 1 << 20) == 0 > reward(judged(Outcome.incorrect), "weighted").value
+
+
+def test_correctness_needs_no_clock():
+    assert reward(judged(tier=Tier.quick), "correctness").value == reward(judged(eager=9.0), "correctness").value == 1
+    assert [name for name in SCHEMES if not needs_full(name)] == ["correctness"]
+
+
+@given(
+    st.sampled_from(sorted(SCHEMES)),
+    st.sampled_from(Outcome),
+    st.sampled_from(Tier),
+    st.floats(0.001, 1e4),
+    st.none() | st.floats(0.001, 1e4),
+    st.booleans(),
+    st.integers(0, 1 << 20),
+)
+def test_more_than_1_is_for_what_the_full_protocol_timed(scheme, outcome, tier, eager, compiled, residual, size):
+    timed = outcome in (Outcome.correct, Outcome.cheating)
+    diagnostics = {"diagnostics": ({"message": "m"},)} if outcome is Outcome.compile_error else {}
+    found = msgspec.convert(
+        msgspec.to_builtins(judged(Outcome.correct, tier, eager, compiled))
+        | {"outcome": outcome.value, "residual": ("mul(x, x)",) if residual else ()}
+        | ({} if outcome is Outcome.correct else {"accuracy": None})
+        | ({} if timed else {"timing": None})
+        | diagnostics,
+        Evaluation,
+    )
+    value = reward(found, scheme, size).value
+    assert value == INCORRECT or (outcome is Outcome.correct and not residual)
+    assert value <= 1 or tier is Tier.full
+    assert -1 <= value <= 10
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"tier": Tier.quick}, {"timed": False}, {"correct": False}, {"value": float("nan")}, {"value": float("inf")}],
+)
+def test_a_reward_that_was_not_earned_cannot_be_made(changed):
+    fields = {"scheme": "ratio", "value": 1.5, "candidate": "c", "tier": Tier.full, "correct": True, "timed": True}
+    Reward(**fields)
+    with pytest.raises(ValueError):  # noqa: PT011 - each has words of its own
+        Reward(**(fields | changed))
+    if changed.get("value", 1.5) == 1.5:
+        # Nor read.
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(fields | changed | {"tier": changed.get("tier", Tier.full).value}, Reward)
+
+
+def test_an_episode_is_worth_its_best_and_the_full_protocols_word_on_it():
+    candidates = numbered(2)
+    slow, fast = (
+        msgspec.structs.replace(judged(tier=Tier.quick, eager=eager), candidate=one.hash())
+        for one, eager in zip(candidates, (0.3, 0.9), strict=True)
+    )
+    both = list(zip(candidates, (slow, fast), strict=True))
+    assert of_episode(both, "ratio").value == 0.9
+    assert of_episode(both, "ratio", judged(eager=2.0, compiled=1.5)).value == 1.5
+    assert of_episode(both, "ratio", judged(Outcome.incorrect)).value == -1
+    assert of_episode([], "milestone").value == -1

@@ -1,0 +1,183 @@
+"""The update: what it learns, what must not change it, what stops it, and how long an episode may be."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from random import Random
+
+import pytest
+import torch
+from transformers import Lfm2Config, Lfm2ForCausalLM
+
+from kernel_assistant_training.ppo.actor import Actor, ValueHead
+from kernel_assistant_training.ppo.batches import Rows, pieces
+from kernel_assistant_training.ppo.guard import Bounds
+from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.store import TrajectoryStore
+from kernel_assistant_training.ppo.trajectory import Said, Trajectory
+from kernel_assistant_training.ppo.update import Learner, NotFiniteError, UpdateOptions, last_action_rewards
+from tests.ppo.trajectories import VOCABULARY, actor, several, trajectory, with_own_logprobs
+
+FAST = UpdateOptions(rate=3e-3, head_rate=1e-2, steps=1, warmup=1)
+NO_KL = KlControl(0.0)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def weights(model):
+    return {name: weight.clone() for name, weight in model.state_dict().items()}
+
+
+def test_log_probabilities_are_those_of_the_whole_softmax():
+    model, (one,) = actor(), several(actor(), 1)
+    said = one.said()
+    ids = torch.tensor([said.ids])
+    logits = model.model(ids).logits[0].log_softmax(-1).detach()
+    expected = [
+        float(logits[place - 1, said.ids[place]]) for begin, n in said.spans for place in range(begin, begin + n)
+    ]
+    assert said.logprobs == pytest.approx(expected, abs=1e-4)
+
+
+def test_padding_and_the_cut_into_pieces_change_nothing():
+    model = actor()
+    found = several(model, 9)
+    results = []
+    for budget in (1, 60, 10_000):
+        learner = Learner(copy.deepcopy(model), replace(FAST, budget=budget), KlControl(0.1))
+        metrics = learner.update(found, Random(0))
+        results.append((metrics, weights(learner.actor)))
+    for metrics, after in results[1:]:
+        assert metrics == pytest.approx(results[0][0], abs=2e-4, nan_ok=True)
+        assert all(torch.allclose(after[name], results[0][1][name], atol=2e-4) for name in after)
+
+
+def test_pieces_fit_the_budget_and_lose_nothing():
+    lengths = [5, 900, 3, 40, 41, 7, 100]
+    groups = pieces(lengths, 100)
+    assert sorted(number for group in groups for number in group) == list(range(7))
+    for group in groups:
+        assert len(group) == 1 or len(group) * max(lengths[number] for number in group) <= 100
+
+
+def test_the_reward_stands_at_the_last_action():
+    said = [Said(tuple(range(1, 9)), ((2, 2), (6, 2)), (0.0,) * 4), Said((1, 2, 3), ((1, 1),), (0.0,))]
+    rows = Rows.of(said, [0, 1], torch.device("cpu"))
+    assert last_action_rewards([2.0, -1.0], rows.actions).nonzero().tolist() == [[0, 7], [1, 1]]
+
+
+def test_what_is_rewarded_becomes_likelier():
+    """One prompt, two answers, of which one is right: after a few updates the right one is likelier, the other less."""
+    model = actor()
+    prompt, right, wrong = [5, 6, 7], [11, 12, 13], [11, 22, 23]
+    both = [trajectory(prompt + answer, [(3, 3)], value) for answer, value in ((right, 1.0), (wrong, -1.0))]
+    learner = Learner(model, FAST, KlControl(0.01))
+    before = [sum(with_own_logprobs(model, one).said().logprobs) for one in both]
+    for number in range(6):
+        metrics = learner.update([with_own_logprobs(model, one) for one in both], Random(number))
+    after = [sum(with_own_logprobs(model, one).said().logprobs) for one in both]
+    assert after[0] > before[0] + 0.5
+    assert after[1] < before[1]
+    assert metrics["kl_reference"] > 0 and metrics["gradient_norm"] > 0
+    reference = sum(with_own_logprobs(learner.reference, both[0]).said().logprobs)
+    assert reference == pytest.approx(before[0], abs=1e-4)
+
+
+def test_values_never_move_the_policy():
+    """With advantages of nothing but zeros, only the head changes: the value loss ends at the trunk."""
+    model = actor()
+    found = [with_own_logprobs(model, trajectory([5, 6, 7], [(2, 1)], 1.0, seed=number)) for number in range(3)]
+    learner = Learner(model, FAST, NO_KL)
+    before = weights(model)
+    metrics = learner.update(found, Random(0))
+    after = weights(model)
+    assert metrics["head_gradient_norm"] > 0
+    assert {name for name in after if not torch.equal(before[name], after[name])} == {
+        "head.out.weight",
+        "head.out.bias",
+    }
+
+
+def test_what_the_sampler_says_otherwise_is_left_out():
+    model = actor()
+    good, other = several(model, 2)
+    said = other.said()
+    strange = Said(said.ids, said.spans, tuple(one + 1.0 for one in said.logprobs))
+    fields = {name: getattr(other, name) for name in ("key", "seed", "target", "iteration", "reward", "stop")}
+    bad = Trajectory.of(strange, **fields)
+    both = copy.deepcopy(model)
+    one = Learner(both, FAST, NO_KL).update([good, bad], Random(0))
+    assert one["ratio_left_out_share"] == 0.5 and one["actions"] == good.actions
+    alone = copy.deepcopy(model)
+    Learner(alone, FAST, NO_KL).update([good], Random(0))
+    assert all(
+        torch.allclose(mine, theirs, atol=1e-6)
+        for mine, theirs in zip(both.parameters(), alone.parameters(), strict=True)
+    )
+    with pytest.raises(NotFiniteError, match="as probable"):
+        Learner(model, FAST, NO_KL).update([bad], Random(0))
+
+
+def test_what_is_not_finite_stops_before_the_step():
+    model = actor()
+    found = several(model, 4)
+    learner = Learner(model, FAST, NO_KL)
+    learner.update(found, Random(0))
+    found = several(model, 4)
+    with torch.no_grad():
+        model.head.out.bias.fill_(float("nan"))
+    before = weights(model)
+    with pytest.raises(NotFiniteError, match="not finite"):
+        learner.update(found, Random(0))
+    after = weights(model)
+    assert all(torch.equal(before[name], after[name]) for name in after if "head" not in name)
+
+
+def test_an_episode_of_200_turns_and_one_of_128k_tokens_pass_through(tmp_path):
+    """Store, masked GAE, one update. The model has short convolutions: attention of 128k tokens takes minutes on two
+    cores, and what passes through is the same."""
+    torch.manual_seed(0)
+    shape = Lfm2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        layer_types=["conv"],
+        max_position_embeddings=131072,
+        tie_word_embeddings=True,
+    )
+    model = Actor(Lfm2ForCausalLM(shape), ValueHead(16))
+    draw = Random(0)
+    long = trajectory(
+        draw.choices(range(VOCABULARY), k=131072),
+        [(begin, 300) for begin in range(1000, 131072 - 300, 2000)],
+        1.0,
+        seed=1,
+    )
+    turns = trajectory(
+        draw.choices(range(VOCABULARY), k=4100), [(20 * turn, 12) for turn in range(2, 202)], -1.0, seed=2
+    )
+    assert (long.length, turns.turns) == (131072, 200)
+    store = TrajectoryStore(tmp_path)
+    for one in (long, turns):
+        store.add(with_own_logprobs(model, one))
+    store.close()
+    learner = Learner(model, replace(FAST, bounds=Bounds()), KlControl(0.01))
+    before = weights(model)
+    metrics = learner.update(list(TrajectoryStore(tmp_path).read(0)), Random(0))
+    assert metrics["tokens"] == 131072 + 4100
+    assert metrics["actions"] == long.actions + turns.actions
+    # Values begin at 0, so the targets of a row sum to the reward at each of its actions (λ of the critic is 1).
+    assert metrics["return_mean"] == pytest.approx((long.actions - turns.actions) / metrics["actions"])
+    assert not torch.equal(
+        before["model.model.embed_tokens.weight"], model.state_dict()["model.model.embed_tokens.weight"]
+    )

@@ -1,0 +1,72 @@
+"""Trajectories and small models for the tests of this folder."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from kernel_assistant.records import Tier
+from kernel_assistant_training.ppo.actor import Actor, ValueHead
+from kernel_assistant_training.ppo.rewards import Reward
+from kernel_assistant_training.ppo.trajectory import Said, Trajectory
+
+VOCABULARY = 64
+
+
+def actor(width=32, layers=2, seed=0):
+    torch.manual_seed(seed)
+    shape = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=width // 2,
+        max_position_embeddings=131072,
+        tie_word_embeddings=True,
+        attn_implementation="sdpa",
+    )
+    return Actor(LlamaForCausalLM(shape), ValueHead(width))
+
+
+def earned(value):
+    return Reward(scheme="correctness", value=value, candidate="c", tier=Tier.quick, correct=value > 0)
+
+
+def trajectory(ids, spans, value, logprobs=None, **fields):
+    count = sum(each for _, each in spans)
+    said = Said(tuple(ids), tuple(spans), tuple(logprobs or [0.0] * count))
+    known = {"key": "k", "seed": 0, "target": "cpu", "iteration": 0, "stop": "finished"}
+    return Trajectory.of(said, reward=earned(value), **(known | fields))
+
+
+@torch.no_grad()
+def with_own_logprobs(model, found):
+    """As if the actor itself had sampled it."""
+    said = found.said()
+    ids, actions = torch.tensor([said.ids]), torch.zeros(1, len(said.ids), dtype=torch.bool)
+    for begin, count in said.spans:
+        actions[0, begin : begin + count] = True
+    logprobs = model(ids, actions).logprobs[actions].tolist()
+    return Trajectory.of(
+        Said(said.ids, said.spans, tuple(logprobs)),
+        **{name: getattr(found, name) for name in ("key", "seed", "target", "iteration", "reward", "stop")},
+    )
+
+
+def several(model, count, seed=0, turns=3):
+    """Random ones of different lengths; right are those whose last action is even."""
+    draw, found = random.Random(seed), []
+    for number in range(count):
+        ids, spans = [draw.randrange(VOCABULARY) for _ in range(draw.randint(2, 9))], []
+        for _ in range(draw.randint(1, turns)):
+            length = draw.randint(1, 12)
+            spans.append((len(ids), length))
+            ids += [draw.randrange(VOCABULARY) for _ in range(length + draw.randint(0, 6))]
+        ids = ids[: sum(spans[-1])]
+        value = 1.0 if ids[-1] % 2 == 0 else -1.0
+        found.append(with_own_logprobs(model, trajectory(ids, spans, value, seed=number)))
+    return found

@@ -1,0 +1,141 @@
+"""One worker of the pool: a warm process, with at most one task open."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.environment.compile import Compiler
+from kernel_assistant.environment.session import Environment, open_environment
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.errors import DeviceError, KernelAssistantError, UsageError, WorkerError
+from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Tier
+from kernel_assistant.records.canonical import canonical
+from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant_training.ppo.tasks import Task
+
+#: Devices are numbered as the driver numbers them.
+ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a prompt says of a task."""
+
+    graph: OpGraph
+    facts: dict[str, Any]
+    baseline: Baseline
+    device: DeviceFacts
+
+
+@dataclass(eq=False)
+class Job:
+    """A task with candidates; `found` has one entry for each once it is done, None where the judge was lost at it.
+    Without `opened` the task cannot be judged, and `why` says so."""
+
+    task: Task
+    candidates: tuple[tuple[Candidate, Tier], ...]
+    found: list[Evaluation | None] = field(default_factory=list)
+    opened: Opened | None = None
+    why: str = ""
+
+
+class PoolWorker:
+    """Used by one thread at a time. `lost` says why no process could be started any more."""
+
+    def __init__(
+        self,
+        device: DeviceFacts,
+        *,
+        python: str,
+        log: Path,
+        cache: Path,
+        sandbox: str,
+        compiler: Compiler,
+        measuring: AbstractContextManager[object],
+        quick_only: bool,
+        cancel: threading.Event,
+    ) -> None:
+        self._device, self._cache, self._sandbox, self._compiler = device, cache, sandbox, compiler
+        self._measuring, self._quick_only, self._cancel = measuring, quick_only, cancel
+        self.process = Worker(python, log=log, env=ORDER)
+        self._open: ExitStack | None = None
+        self._environment: Environment | None = None
+        self.has_open, self.lost = "", ""
+
+    def do(self, job: Job) -> None:
+        """Whatever happens to the process, every candidate has an entry afterwards."""
+        try:
+            self._opened(job)
+            for candidate, tier in job.candidates:
+                job.found.append(self._judged(self._opened(job), candidate, tier))
+        except UsageError as error:
+            job.why = error.cause
+        except KernelAssistantError as error:
+            job.why = error.cause
+            self._start_anew()
+        job.found += [None] * (len(job.candidates) - len(job.found))
+
+    def close(self) -> None:
+        self.process.kill()
+
+    def _judged(self, environment: Environment, candidate: Candidate, tier: Tier) -> Evaluation | None:
+        """None where the process was lost. The environment, which starts it anew, calls such a candidate crashed; but
+        it runs in a process of its own, and need not be at fault."""
+        before = self.process.process.pid
+        try:
+            found = environment.evaluate([candidate], tier)[0]
+        except (WorkerError, DeviceError):
+            self._start_anew()
+            return None
+        return found if self.process.process.pid == before else None
+
+    def _opened(self, job: Job) -> Environment:
+        """The environment of a job's task, which is opened unless it is. Raises UsageError where it cannot be."""
+        environment = self._environment if self.has_open == job.task.key else None
+        if environment is None:
+            self._shut()
+            self._open = ExitStack()
+            environment = self._open.enter_context(
+                open_environment(
+                    job.task.kernel_task,
+                    device=self._device,
+                    worker=self.process,
+                    sandbox_mode=self._sandbox,
+                    cache_dir=self._cache,
+                    cancel=self._cancel,
+                    emit=lambda event: None,
+                    compiler=self._compiler,
+                    measuring=self._measuring,
+                    quick_only=self._quick_only,
+                )
+            )
+            if canonical(environment.graph).text() != job.task.canonical.text():
+                raise UsageError(f"another graph was traced: {canonical(environment.graph).text()}")
+            self.has_open, self._environment = job.task.key, environment
+        baseline = environment.baseline(compiled=False)
+        job.opened = Opened(environment.graph, environment.facts, baseline, environment.device)
+        return environment
+
+    def _shut(self) -> None:
+        self.has_open, self._environment = "", None
+        if self._open is not None:
+            opened, self._open = self._open, None
+            opened.close()
+            if not self.process.alive:
+                self._start_anew()
+
+    def _start_anew(self) -> None:
+        """A fresh process with nothing open; without one this worker is lost."""
+        self.has_open, self._environment = "", None
+        self.process.kill()
+        if self._open is not None:
+            opened, self._open = self._open, None
+            opened.close()
+        try:
+            self.process.restart(self._cancel)
+        except KernelAssistantError as error:
+            self.lost = error.cause

@@ -1,0 +1,105 @@
+"""N tasks × K episodes: from an actor to trajectories with rewards."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tokenizers import Tokenizer
+
+from kernel_assistant_training.ppo.engine import Engine
+from kernel_assistant_training.ppo.play import PlayOptions, Setting, play
+from kernel_assistant_training.ppo.pool import Pool
+from kernel_assistant_training.ppo.rewards import FASTER
+from kernel_assistant_training.ppo.store import TrajectoryStore
+from kernel_assistant_training.ppo.table import Seat, Table
+from kernel_assistant_training.ppo.tasks import Task
+from kernel_assistant_training.ppo.trajectory import Trajectory
+from kernel_assistant_training.ppo.update import Metrics
+
+
+@dataclass(frozen=True)
+class Played:
+    """`trajectories` in the order of tasks and episodes, those that were there before too; `figures` of the playing."""
+
+    trajectories: list[Trajectory]
+    figures: Metrics
+
+
+class Rollouts:
+    """A pool, an engine and a vocabulary together. Generating and judging alternate."""
+
+    def __init__(self, pool: Pool, engine: Engine, tokenizer: Tokenizer, run_seed: int) -> None:
+        self._pool, self._engine, self._tokenizer, self._run_seed = pool, engine, tokenizer, run_seed
+
+    def play(
+        self,
+        tasks: Sequence[Task],
+        episodes: int,
+        iteration: int,
+        options: PlayOptions,
+        store: TrajectoryStore | None = None,
+    ) -> Played:
+        """`episodes` of each task that can be judged. Each is stored as it ends; those in the store are not played."""
+        known = {(one.key, one.seed): one for one in store.read(iteration)} if store else {}
+        wanted = [(task, number) for task in tasks for number in range(episodes)]
+        missing = [(task, number) for task, number in wanted if (task.key, number) not in known]
+        opened = self._pool.open({task.key: task for task, _ in missing}.values())
+        setting = Setting(self._tokenizer, self._pool.sandbox, options, iteration, self._run_seed)
+        playable = [(task, number) for task, number in missing if task.key in opened]
+
+        def ended(_: int, trajectory: Trajectory) -> None:
+            known[trajectory.key, trajectory.seed] = trajectory
+            if store is not None:
+                store.add(trajectory)
+
+        def converse(task: Task, number: int, seat: Seat) -> Trajectory:
+            return play(seat, task, opened[task.key], number, setting)
+
+        before = Counter(judged=self._pool.judged, repeated=self._pool.repeated, void=self._pool.void)
+        table = Table[Trajectory](self._engine.decode, self._pool.judge)
+        table.play([partial(converse, task, number) for task, number in playable], ended)
+        after = Counter(judged=self._pool.judged, repeated=self._pool.repeated, void=self._pool.void)
+        spent = table.spent
+        return Played(
+            [known[task.key, number] for task, number in wanted if (task.key, number) in known],
+            {
+                "generate_seconds": spent.generating,
+                "judge_seconds": spent.judging,
+                "generated_tokens": spent.tokens,
+                "tokens_per_second": spent.tokens / max(spent.generating, 1e-9),
+                "evaluations": after["judged"] - before["judged"],
+                "evaluations_repeated": after["repeated"] - before["repeated"],
+                "evaluations_void": after["void"] - before["void"],
+                "evaluations_per_second": (after["judged"] - before["judged"]) / max(spent.judging, 1e-9),
+                "tasks_not_opened": len({task.key for task, _ in missing}) - len(opened),
+            },
+        )
+
+
+def builders() -> int:
+    """Compilers at once on this machine."""
+    return max(1, len(os.sched_getaffinity(0)))
+
+
+def figures_of(found: Sequence[Trajectory]) -> Metrics:
+    """What episodes came to. Rates are shares of episodes; a speed-up counts from 5% on."""
+    count = max(len(found), 1)
+    rewards = [one.reward.value for one in found]
+    mean = sum(rewards) / count
+    return {
+        "episodes": len(found),
+        "reward": mean,
+        "reward_std": (sum((one - mean) ** 2 for one in rewards) / count) ** 0.5,
+        "pass_rate": sum(one.reward.correct for one in found) / count,
+        "faster_eager_rate": sum(one.reward.correct and one.reward.speedup_vs_eager >= FASTER for one in found) / count,
+        "faster_compile_rate": sum(one.reward.correct and one.reward.speedup_vs_compile >= FASTER for one in found)
+        / count,
+        "episode_turns": sum(one.turns for one in found) / count,
+        "episode_tokens": sum(one.length for one in found) / count,
+        "episode_actions": sum(one.actions for one in found) / count,
+        "void_rate": sum(one.void for one in found) / count,
+    }

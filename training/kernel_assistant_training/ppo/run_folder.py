@@ -1,0 +1,131 @@
+"""The folder of a run: what it was asked for, its metrics, and checkpoints that are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernel_assistant.errors import StoreError, UsageError, boundary
+from kernel_assistant.records.codec import Record
+from kernel_assistant_training.ppo.actor import Actor
+
+KEPT = 2
+_CHECKPOINT = re.compile(r"checkpoint-(\d{6})")
+#: Of a Hugging Face folder, what is not weights.
+_AROUND = ("*.json", "*.jinja", "*.txt", "*.model")
+_WEIGHTS = re.compile(r".*\.safetensors(\.index\.json)?")
+
+
+class State(Record, frozen=True, kw_only=True):
+    """Behind `iteration`, which is the number of its checkpoint. Random numbers follow from the run's seed and
+    the next iteration's number; the optimiser's moments are not kept."""
+
+    iteration: int = 0
+    kl_coefficient: float = 0.0
+    optimiser_steps: int = 0
+    episodes: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class RunFolder:
+    """One process uses it at a time. Raises StoreError where the disk is full."""
+
+    def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
+        """Made, or gone on with. Raises UsageError where it is another run's."""
+        self.path = path
+        with boundary(StoreError, f"{path} could not be made"):
+            path.mkdir(parents=True, exist_ok=True)
+            for rest in path.glob("checkpoint-*.partial"):
+                shutil.rmtree(rest)
+            self._hold_to(dict(asked))
+        self._metrics = path / "metrics.jsonl"
+
+    def latest(self) -> tuple[Path, State] | None:
+        """The newest checkpoint."""
+        found = self._checkpoints()
+        if not found:
+            return None
+        return found[-1], msgspec.json.decode((found[-1] / "state.json").read_bytes(), type=State)
+
+    def save(self, actor: Actor, around: Path, state: State) -> Path:
+        """A checkpoint: weights, what lies `around` those it began with, and the state. What was there stays if this
+        fails."""
+        folder = self.path / f"checkpoint-{state.iteration:06}"
+        partial = folder.with_suffix(".partial")
+        with boundary(StoreError, f"{folder} could not be written; {self.named()}"):
+            try:
+                partial.mkdir()
+                copy_around(around, partial)
+                actor.save(partial)
+                (partial / "state.json").write_bytes(msgspec.json.encode(state))
+                _flush(partial)
+                partial.rename(folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+            for old in self._checkpoints()[:-KEPT]:
+                shutil.rmtree(old)
+        return folder
+
+    def named(self) -> str:
+        """Where training can go on, for messages."""
+        found = self._checkpoints()
+        return f"the last checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
+
+    def add_metrics(self, stage: str, iteration: int, figures: Mapping[str, float]) -> None:
+        """A line. A number that is not finite is left out: JSON has none."""
+        known = {name: found for name, found in figures.items() if abs(found) < float("inf")}
+        line = {"stage": stage, "step": iteration, "time": round(time.time(), 3), **known}
+        with boundary(StoreError, f"{self._metrics} could not be written"), self._metrics.open("ab") as file:
+            file.write(json.dumps(line).encode() + b"\n")
+
+    def drop_metrics_behind(self, iteration: int) -> None:
+        """Lines of iterations that have no checkpoint and are done again, and one that was cut off."""
+        if not self._metrics.is_file():
+            return
+        lines = self._metrics.read_bytes().split(b"\n")[:-1]
+        kept = [line for line in lines if json.loads(line)["step"] <= iteration]
+        with boundary(StoreError, f"{self._metrics} could not be written"):
+            partial = self._metrics.with_suffix(".partial")
+            partial.write_bytes(b"".join(line + b"\n" for line in kept))
+            partial.rename(self._metrics)
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(path for path in self.path.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name))
+
+    def _hold_to(self, asked: dict[str, Any]) -> None:
+        file = self.path / "run.json"
+        if not file.is_file():
+            partial = file.with_suffix(".partial")
+            partial.write_text(json.dumps(asked, indent=1) + "\n", encoding="utf-8")
+            partial.rename(file)
+            return
+        before = json.loads(file.read_text(encoding="utf-8"))
+        other = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
+        if other:
+            said = ", ".join(f"{name} {before.get(name)!r}, not {asked.get(name)!r}" for name in sorted(other))
+            raise UsageError(f"{self.path} is a run with {said}", "name another folder: --out")
+
+
+def copy_around(source: Path, target: Path) -> None:
+    """Vocabulary, template and configuration of a model folder."""
+    for pattern in _AROUND:
+        for file in source.glob(pattern):
+            if file.name != "state.json" and not _WEIGHTS.fullmatch(file.name):
+                shutil.copy(file, target)
+
+
+def _flush(folder: Path) -> None:
+    """To the disk, before the name says that it is whole."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
