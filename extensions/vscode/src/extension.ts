@@ -2,7 +2,6 @@
 
 import * as vscode from "vscode";
 import { registerCommands } from "./commands.ts";
-import { onInterpreterChange } from "./environment/workspace.ts";
 import { Jobs } from "./jobs/tracker.ts";
 import { isLast } from "./protocol.ts";
 import { ReportPages } from "./report/panel.ts";
@@ -40,7 +39,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     );
     if (!vscode.workspace.isTrusted) return server.start();
     await begin(server);
-    const listening = await onInterpreterChange(() => void server.restart());
+    const listening = await server.onInterpreter(() => void server.interpreterChanged());
     if (listening) context.subscriptions.push(listening);
 }
 

@@ -1,10 +1,11 @@
 // A class without inputs is not an error: three ways to give it some.
 
 import * as vscode from "vscode";
+import { likelyProgram } from "./program.ts";
 import type { ClassRef, Scan } from "./protocol.ts";
 import type { Server } from "./server.ts";
-import { telling } from "./tell.ts";
-import { quoted, words } from "./words.ts";
+import { running, telling } from "./tell.ts";
+import { words } from "./words.ts";
 
 const PAGE = "inputs.md";
 
@@ -57,39 +58,16 @@ async function record(ref: ClassRef, server: Server): Promise<void> {
     const program = await vscode.window.showInputBox({
         title: `Which program calls ${ref.class}?`,
         prompt: "It is run as it is, in the workspace folder, with your interpreter.",
-        value: await likelyProgram(ref),
+        value: await likelyProgram(vscode.Uri.parse(ref.uri), ref.class),
         ignoreFocusOut: true,
     });
     if (!program?.trim()) return;
-    const options = { location: vscode.ProgressLocation.Notification, title: `Recording inputs of ${ref.class}` };
     const request = { ...ref, how: "record", program: words(program) };
-    const scan = await vscode.window.withProgress(options, () =>
-        telling(() => server.execute<Scan>("kernelAssistant.inputs", request)),
+    const scan = await running(`Recording inputs of ${ref.class}`, (token) =>
+        server.execute<Scan>("kernelAssistant.inputs", request, token),
     );
     const kept = scan?.classes?.find((one) => one.name === ref.class);
     if (kept)
         await offer(ref, kept.problem ? `${ref.class}: ${kept.problem}` : `Inputs of ${ref.class} were recorded.`);
     else if (scan) void vscode.window.showWarningMessage(`The program does not call ${ref.class}.`);
-}
-
-/** A test or script beside the file that names the class. */
-async function likelyProgram(ref: ClassRef): Promise<string> {
-    const file = vscode.Uri.parse(ref.uri);
-    const folder = vscode.workspace.getWorkspaceFolder(file);
-    if (!folder) return `python ${file.path.split("/").at(-1)}`;
-    const tests = await vscode.workspace.findFiles(
-        new vscode.RelativePattern(folder, "**/{test_*,*_test,train*,main*,run*}.py"),
-        undefined,
-        50,
-    );
-    for (const test of tests) {
-        const text = new TextDecoder().decode(await vscode.workspace.fs.readFile(test));
-        if (text.includes(ref.class)) {
-            const path = vscode.workspace.asRelativePath(test, false);
-            return /(^|\/)(test_[^/]*|[^/]*_test)\.py$/.test(path)
-                ? `python -m pytest ${quoted(path)}`
-                : `python ${quoted(path)}`;
-        }
-    }
-    return `python ${quoted(vscode.workspace.asRelativePath(file, false))}`;
 }

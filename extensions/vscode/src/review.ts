@@ -66,9 +66,8 @@ export class Review implements vscode.TextDocumentContentProvider, vscode.Dispos
         if (answer === undefined) return;
         await this.close(ref);
         const text = `${ref.class}: applied${answer.edited ? "; save the file to use it" : ""}.`;
-        const chosen = await vscode.window.showInformationMessage(text, "Undo", "Show Report");
-        if (chosen === "Undo") await this.undo(ref);
-        if (chosen === "Show Report") await vscode.commands.executeCommand("kernelAssistant.show", ref);
+        // Without buttons: the lens above the class has Undo and the report for as long as they hold, a message does not.
+        void vscode.window.showInformationMessage(text);
     }
 
     async discard(ref: ClassRef): Promise<void> {

@@ -2,10 +2,11 @@
 
 import * as vscode from "vscode";
 import { milliseconds } from "./format.ts";
+import { likelyProgram, nameOf } from "./program.ts";
 import type { Scan, ScannedClass } from "./protocol.ts";
 import type { Server } from "./server.ts";
-import { telling } from "./tell.ts";
-import { quoted, words } from "./words.ts";
+import { running } from "./tell.ts";
+import { words } from "./words.ts";
 
 export async function scan(server: Server, given?: string): Promise<void> {
     const uri = given
@@ -16,15 +17,14 @@ export async function scan(server: Server, given?: string): Promise<void> {
         title: "Which program uses the modules?",
         prompt: "It is run as it is, in the workspace folder, with your interpreter; calls are counted and timed.",
         value: uri.path.endsWith(".py")
-            ? `python ${quoted(vscode.workspace.asRelativePath(uri, false))}`
+            ? await likelyProgram(uri, nameOf(uri).replace(/\.py$/, ""))
             : "python -m pytest -q",
         ignoreFocusOut: true,
     });
     if (!program?.trim()) return;
-    const options = { location: vscode.ProgressLocation.Notification, title: `Scanning ${program}` };
     const request = { uri: uri.toString(), program: words(program) };
-    const found = await vscode.window.withProgress(options, () =>
-        telling(() => server.execute<Scan>("kernelAssistant.scan", request)),
+    const found = await running(`Scanning ${program}`, (token) =>
+        server.execute<Scan>("kernelAssistant.scan", request, token),
     );
     if (found?.classes) await choose(found.classes);
 }

@@ -44,6 +44,7 @@ export class Server implements vscode.Disposable {
     launch: Launch | null = null;
     private client: Client | null = null;
     private watching = false;
+    private startedFor = "";
     private queue: Promise<void> = Promise.resolve();
     private readonly workspace: Workspace;
     private readonly storage: vscode.Uri;
@@ -74,17 +75,28 @@ export class Server implements vscode.Disposable {
         return this.inOrder(() => this.stopNow());
     }
 
+    /** Starts anew where another interpreter counts than the one that it was started for. */
+    async interpreterChanged(): Promise<void> {
+        if ((await this.workspace.interpreters()) !== this.startedFor) await this.restart();
+    }
+
+    /** Tells when the user may have chosen another interpreter. */
+    onInterpreter(listener: () => void): Promise<vscode.Disposable | null> {
+        return this.workspace.onChange(listener);
+    }
+
     /** What the server answers. Throws with `problem` told where there is none to ask. */
-    async execute<T>(command: string, argument: object): Promise<T> {
+    async execute<T>(command: string, argument: object, token?: vscode.CancellationToken): Promise<T> {
         if (this.client === null || this.phase !== "running")
             throw new Error(this.problem?.text ?? "The server is not running.");
-        return (await this.client.sendRequest(ExecuteCommandRequest.type, { command, arguments: [argument] })) as T;
+        const params = { command, arguments: [argument] };
+        return (await this.client.sendRequest(ExecuteCommandRequest.type, params, token)) as T;
     }
 
     async watchStatus(on: boolean): Promise<void> {
         if (this.watching === on) return;
         this.watching = on;
-        if (this.phase === "running") await this.client?.sendNotification(WATCH_STATUS, { on });
+        if (this.phase === "running") await this.sendWatch(on);
     }
 
     async dispose(): Promise<void> {
@@ -103,6 +115,7 @@ export class Server implements vscode.Disposable {
         if (!vscode.workspace.isTrusted) return this.fail(UNTRUSTED);
         this.enter("starting");
         const settings = vscode.workspace.getConfiguration("kernelAssistant");
+        this.startedFor = await this.workspace.interpreters();
         const interpreter = await this.workspace.interpreter();
         const found = await findServer({
             setting: settings.get("serverPath", ""),
@@ -137,7 +150,16 @@ export class Server implements vscode.Disposable {
             if (newState === State.Running) this.enter("running");
         });
         this.enter("running");
-        if (this.watching) await client.sendNotification(WATCH_STATUS, { on: true });
+        if (this.watching) await this.sendWatch(true);
+    }
+
+    private async sendWatch(on: boolean): Promise<void> {
+        try {
+            await this.client?.sendNotification(WATCH_STATUS, { on });
+        } catch (error) {
+            // The server is ending; the next one is told when it runs.
+            this.log.debug(`watching the device: ${String(error)}`);
+        }
     }
 
     private options(): LanguageClientOptions {

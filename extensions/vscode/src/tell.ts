@@ -29,3 +29,12 @@ export async function telling<T>(step: () => Promise<T>): Promise<T | undefined>
         return undefined;
     }
 }
+
+/** Run a program of the user's under a notification. Its Cancel ends the program; what was seen until then counts. */
+export async function running<T>(
+    title: string,
+    step: (token: vscode.CancellationToken) => Promise<T>,
+): Promise<T | undefined> {
+    const options = { location: vscode.ProgressLocation.Notification, title, cancellable: true };
+    return await vscode.window.withProgress(options, (_, token) => telling(() => step(token)));
+}

@@ -11,12 +11,14 @@ export const CLASS = "MaskedCumsum";
 export const original = example(MODULE);
 
 export const BARE = "bare.py";
+export const RECORDED = "recorded.py";
+export const PROGRAM = "run_recorded.py";
 /** A class that says nowhere how it is called. */
-const bare = `import torch
+const bare = (name: string): string => `import torch
 from torch import nn
 
 
-class Bare(nn.Module):
+class ${name}(nn.Module):
     def __init__(self, features: int = 256) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(features)
@@ -25,7 +27,21 @@ class Bare(nn.Module):
         return nn.functional.gelu(self.norm(x))
 `;
 
-export const files: Record<string, string> = { [MODULE]: original, [BARE]: bare };
+const program = `import torch
+from recorded import Recorded
+
+module = Recorded().eval()
+with torch.no_grad():
+    for _ in range(3):
+        module(torch.randn(8, 512, 256))
+`;
+
+export const files: Record<string, string> = {
+    [MODULE]: original,
+    [BARE]: bare("Bare"),
+    [RECORDED]: bare("Recorded"),
+    [PROGRAM]: program,
+};
 
 /** Runs the file on disk and the original on the same inputs: the largest difference, and calls of the kernels. */
 export const COMPARE = `

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { CodeServer } from "./code_server.ts";
 import { Editor } from "./editor.ts";
-import { BARE, CLASS, COMPARE, files, MODULE, original } from "./files.ts";
+import { BARE, CLASS, COMPARE, files, MODULE, original, PROGRAM, RECORDED } from "./files.ts";
 
 /** The machine may be busy with other things: waiting long costs nothing where it goes fast. */
 const LONG = { timeout: 150_000 };
@@ -45,7 +45,7 @@ test("a job outlives the window: after a reload its notification is back, then i
     await editor.notification(/improved: .*vs torch.compile, verified/).waitFor(LONG);
     await editor.page.locator(".diff-editor, .monaco-diff-editor").first().waitFor();
     await editor.page.locator(".tab.active", { hasText: `kernels of ${CLASS}` }).waitFor();
-    await editor.page.waitForTimeout(1500);
+    await editor.page.locator(".monaco-diff-editor .line-insert").first().waitFor();
     await server.shot("diff");
 });
 
@@ -58,7 +58,7 @@ test("the report shows figures, plots, candidates and source", async () => {
     await page.locator('[data-group="assembly"][data-body]').first().waitFor({ state: "attached" });
     assert.match((await page.locator('[data-group="assembly"][data-body]').first().textContent()) ?? "", /\bret\b/);
     await server.shot("report");
-    await editor.page.keyboard.press("Control+W");
+    await editor.close(`Report: ${CLASS}`);
 });
 
 test("what is applied runs through the kernels and gives the same numbers; format on save leaves it working", async () => {
@@ -89,8 +89,7 @@ test("Undo takes the edit back", async () => {
 
 test("ghost text offers the verified kernels above the class, and Tab puts them in", async () => {
     await editor.goTo(original.split("\n").findIndex((line) => line.startsWith("class ")));
-    await editor.command("Trigger Inline Suggestion");
-    await editor.page.locator(".ghost-text-decoration").first().waitFor();
+    await editor.suggest();
     await server.shot("ghost");
     await editor.page.keyboard.press("Tab");
     await editor.lens("Undo").waitFor();
@@ -115,7 +114,7 @@ test("after profiling, each line of forward shows its time", async () => {
     await server.shot("profile");
 });
 
-test("a class without inputs is led to a first result", async () => {
+test("a class without inputs gets a draft, and is optimized with it", async () => {
     await editor.open(BARE);
     await editor.lens("Optimize with Kernel Assistant").click();
     await editor.picker.getByText("Record them from a program").waitFor();
@@ -125,9 +124,39 @@ test("a class without inputs is led to a first result", async () => {
     await drafted.waitFor();
     await server.shot("drafted");
     await editor.press(drafted, "Optimize");
-    await editor.notification("Optimizing Bare").waitFor();
+    const job = editor.notification("Optimizing Bare");
+    await job.waitFor();
     await editor.page.getByRole("tab", { name: "Kernel Assistant" }).click();
     await editor.page.locator(".pane-body", { hasText: "Utilisation" }).waitFor();
+    await editor.notification(/Optimizing Bare.*best [\d.]+ (ms|µs)/).waitFor(LONG);
     await server.shot("views");
-    await editor.notification(/Bare: (improved|no measurable gain|at limit)/).waitFor(LONG);
+    await editor.press(job, "Cancel");
+    await editor.notification("Bare: cancelled").waitFor();
+});
+
+test("a class without inputs has them recorded from a program, and is led to a first result", async () => {
+    await editor.open(RECORDED);
+    await editor.lens("Optimize with Kernel Assistant").click();
+    await editor.picker.getByText("Record them from a program").click();
+    // The program that names the class is proposed.
+    await editor.answer(`python ${PROGRAM}`);
+    await editor.notification("Recording inputs of Recorded").waitFor();
+    const recorded = editor.notification("Inputs of Recorded were recorded");
+    await recorded.waitFor();
+    await server.shot("recorded");
+    await editor.press(recorded, "Optimize");
+    await editor.notification(/Optimizing Recorded.*best [\d.]+ (ms|µs)/).waitFor(LONG);
+    await editor.press(editor.notification("Optimizing Recorded"), "Cancel");
+    await editor.notification(/Recorded: cancelled; the best so far is kept/).waitFor();
+});
+
+test("a scanned program's modules are ranked, and the chosen one is opened", async () => {
+    await editor.command("Scan and Rank the Project");
+    await editor.answer(`python ${PROGRAM}`);
+    const row = editor.picker.locator(".monaco-list-row", { hasText: "Recorded" });
+    await row.first().waitFor();
+    await server.shot("scan");
+    await row.first().click();
+    await editor.page.locator(".tab.active", { hasText: RECORDED }).waitFor();
+    await editor.page.locator(".statusbar-item", { hasText: "Ln 5, Col 1" }).waitFor();
 });

@@ -1,18 +1,8 @@
 // The interpreter of a workspace folder: setting, Python extension, .venv, PATH.
 
+import type { PythonExtension } from "@vscode/python-extension";
 import * as vscode from "vscode";
 import { interpreters } from "./find.ts";
-
-/** The part of ms-python's interface that is used here. */
-interface PythonExtension {
-    readonly environments: {
-        getActiveEnvironmentPath(resource?: vscode.Uri): { readonly path: string };
-        resolveEnvironment(environment: {
-            readonly path: string;
-        }): Promise<{ readonly executable: { readonly uri: vscode.Uri | undefined } } | undefined>;
-        readonly onDidChangeActiveEnvironmentPath: vscode.Event<unknown>;
-    };
-}
 
 export class Workspace {
     private readonly log: vscode.LogOutputChannel;
@@ -34,8 +24,20 @@ export class Workspace {
         return found[0] ?? null;
     }
 
+    /** Of the window and of each of its folders, as one text to compare. */
+    async interpreters(): Promise<string> {
+        const folders = vscode.workspace.workspaceFolders ?? [];
+        const found = await Promise.all([undefined, ...folders].map((folder) => this.interpreter(folder?.uri)));
+        return found.join("\n");
+    }
+
+    /** Tells when the user chooses another interpreter; nothing to listen to without the Python extension. */
+    async onChange(listener: () => void): Promise<vscode.Disposable | null> {
+        return (await this.extension())?.environments.onDidChangeActiveEnvironmentPath(listener) ?? null;
+    }
+
     private async active(resource?: vscode.Uri): Promise<string | null> {
-        const api = await pythonExtension();
+        const api = await this.extension();
         if (!api) return null;
         try {
             const environment = await api.environments.resolveEnvironment(
@@ -47,16 +49,16 @@ export class Workspace {
             return null;
         }
     }
-}
 
-/** Tells when the user chooses another interpreter; nothing to listen to without the Python extension. */
-export async function onInterpreterChange(listener: () => void): Promise<vscode.Disposable | null> {
-    return (await pythonExtension())?.environments.onDidChangeActiveEnvironmentPath(listener) ?? null;
-}
-
-async function pythonExtension(): Promise<PythonExtension | null> {
-    const extension = vscode.extensions.getExtension<PythonExtension>("ms-python.python");
-    if (!extension) return null;
-    const api = extension.isActive ? extension.exports : await extension.activate();
-    return api?.environments ? api : null;
+    /** What the Python extension exports; null where it is not there or does not start. */
+    private async extension(): Promise<PythonExtension | null> {
+        const extension = vscode.extensions.getExtension<PythonExtension>("ms-python.python");
+        try {
+            const api = await extension?.activate();
+            return api?.environments ? api : null;
+        } catch (error) {
+            this.log.warn(`the Python extension does not start: ${String(error)}`);
+            return null;
+        }
+    }
 }
