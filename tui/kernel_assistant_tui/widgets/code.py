@@ -16,9 +16,9 @@ _HEADS = ("+++", "---")
 
 
 def source_lines(sources: Mapping[str, str]) -> list[Content]:
-    """Every file below its name, with line numbers: the compiler's."""
+    """Every file below its name, what is compiled before its headers, with line numbers: the compiler's."""
     lines: list[Content] = []
-    for name, text in sources.items():
+    for name, text in sorted(sources.items(), key=lambda item: (item[0].endswith((".h", ".cuh")), item[0])):
         lines += [Content("")] if lines else []
         lines.append(Content.styled(clean(name), "bold $text-primary"))
         code = [clean(line) for line in text.splitlines()]

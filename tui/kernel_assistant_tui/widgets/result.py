@@ -1,17 +1,207 @@
-"""The best result so far, or of a job that has ended."""
+"""The best result so far or of a job that has ended: figures, candidates, source, and what it would change."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import ClassVar
+
+from textual import work
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.widgets import Static
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import TabbedContent, TabPane
 
+from kernel_assistant.config import resolve
+from kernel_assistant.session.threads import in_thread
+from kernel_assistant_tui.host.kept import Kept
 from kernel_assistant_tui.view.job_view import JobView
+from kernel_assistant_tui.widgets.candidates import Candidates
+from kernel_assistant_tui.widgets.code import diff_lines, source_lines
+from kernel_assistant_tui.widgets.compare import NO_SOURCE, compared
+from kernel_assistant_tui.widgets.figures import best_lines
+from kernel_assistant_tui.widgets.glyphs import utf8
+from kernel_assistant_tui.widgets.line_view import LineView
+
+EMPTY = "No result yet. Choose a module and start."
+_PANES = ("best", "candidates", "source", "diff", "compare")
 
 
-class Result(VerticalScroll):
+class Result(Vertical, can_focus=True):
+    """`show` after every batch of events. Only the pane that is seen is drawn; files are read in threads."""
+
+    DEFAULT_CSS = """
+    Result { height: 1fr; }
+    Result TabbedContent, Result ContentSwitcher { height: 1fr; }
+    Result TabPane { padding: 0 1; height: 1fr; }
+    Result LineView, Result DataTable { height: 1fr; background: transparent; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("b", "pane('best')", "best"),
+        Binding("c", "pane('candidates')", "candidates"),
+        Binding("l", "pane('source')", "source"),
+        Binding("d", "pane('diff')", "diff"),
+        Binding("r", "pane('compare')", "compare", show=False),
+    ]
+
+    def __init__(self, state_dir: Path | None = None, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._kept = Kept(resolve()[0].state_dir if state_dir is None else state_dir)
+        self._view: JobView | None = None
+        self._facts: list[tuple[str, str]] = []
+        self._chosen = ""
+        self._pair: tuple[str, str] | None = None
+        self._drawn: dict[str, object] = {}
+
     def compose(self) -> ComposeResult:
-        yield Static("No result yet.", id="result-head", markup=False)
+        with TabbedContent(initial="best"):
+            with TabPane("Best", id="best"):
+                yield LineView(id="best-lines")
+            with TabPane("Candidates", id="candidates"):
+                yield Candidates(id="candidate-table")
+            with TabPane("Source", id="source"):
+                yield LineView(wrap=False, id="source-lines")
+            with TabPane("Diff", id="diff"):
+                yield LineView(wrap=False, id="diff-lines")
+            with TabPane("Compare", id="compare"):
+                yield LineView(wrap=False, id="compare-lines")
+
+    def on_mount(self) -> None:
+        self._lines("best").replace([Content.styled(EMPTY, "$text-muted")])
+        # Keys belong to what is seen, not to the names above it.
+        self.query_one("Tabs").can_focus = False
+        self.query_one("Underline").display = utf8()
+
+    @property
+    def text(self) -> str:
+        """What the pane that is seen says, to be copied."""
+        return "" if self._active == "candidates" else self._lines(self._active).text
 
     def show(self, view: JobView) -> None:
-        self.query_one("#result-head", Static).update(view.counts)
+        """Draw `view`, if the pane that is seen says anything of what is new."""
+        before, self._view = self._view, view
+        if before is None or before.job != view.job:
+            self._facts, self._chosen, self._pair, self._drawn = [], "", None, {}
+        if view.result is not None and (before is None or before.result is not view.result):
+            self._read_facts(view)
+        self._draw()
+
+    def action_pane(self, name: str) -> None:
+        self.query_one(TabbedContent).active = name
+        self._focus_pane()
+
+    def on_focus(self) -> None:
+        self._focus_pane()
+
+    def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+        event.stop()
+        self._draw()
+        if self.has_focus_within:
+            self._focus_pane()
+
+    def on_resize(self) -> None:
+        self._drawn.pop("best", None)
+        self._drawn.pop("compare", None)
+        self.call_after_refresh(self._draw)
+
+    def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
+        event.stop()
+        self._chosen = event.candidate
+        self.action_pane("source")
+
+    def on_candidates_paired(self, event: Candidates.Paired) -> None:
+        event.stop()
+        self._pair = (event.first, event.second)
+        self.action_pane("compare")
+
+    @property
+    def _active(self) -> str:
+        return self.query_one(TabbedContent).active or "best"
+
+    def _lines(self, pane: str) -> LineView:
+        return self.query_one(f"#{pane}-lines", LineView)
+
+    def _focus_pane(self) -> None:
+        if self._active == "candidates":
+            self.query_one(Candidates).focus()
+        else:
+            self._lines(self._active).focus()
+
+    def _draw(self) -> None:
+        """The pane that is seen, if what it depends on has changed."""
+        view, pane = self._view, self._active
+        if view is None:
+            return
+        needs = self._needs(view, pane)
+        if self._drawn.get(pane) == needs:
+            return
+        fresh = pane not in self._drawn
+        self._drawn[pane] = needs
+        if pane == "best":
+            width = self._lines("best").scrollable_content_region.width
+            self._lines("best").replace(best_lines(view, self._facts, width or 60))
+        elif pane == "candidates":
+            self.query_one(Candidates).show(view, fresh=fresh)
+        else:
+            self.run_worker(self._read(pane, view), group=f"read {pane}", exclusive=True)
+
+    def _needs(self, view: JobView, pane: str) -> object:
+        shown = view.shown
+        match pane:
+            case "best":
+                known = (view.state, view.best, view.baseline, view.turns, view.free_wins, len(view.candidates))
+                return *known, tuple(self._facts), shown and shown.evaluation.tier, self._lines("best").size.width
+            case "candidates":
+                return view.candidates, view.best
+            case "source":
+                return self._chosen or (shown.candidate if shown else ""), view.state
+            case "diff":
+                return view.result is None
+            case _:
+                return self._pair, view.state
+
+    @work(group="facts", exclusive=True)
+    async def _read_facts(self, view: JobView) -> None:
+        result = view.result
+        if result is not None:
+            self._facts = await in_thread(lambda: self._kept.facts(result))
+            self._draw()
+
+    async def _read(self, pane: str, view: JobView) -> None:
+        """Source, diff or comparison, from the store."""
+        lines = self._lines(pane)
+        if pane == "diff":
+            lines.replace(await self._diff(view))
+        elif pane == "source":
+            candidate = self._chosen or (view.shown.candidate if view.shown else "")
+            lines.replace(await self._source(view, candidate))
+        else:
+            lines.replace(await self._compared(view, self.size.width - 4))
+
+    async def _source(self, view: JobView, candidate: str) -> list[Content]:
+        if not candidate:
+            return [_muted("There is no candidate that is right yet; choose one in the table (c).")]
+        found = await in_thread(lambda: self._kept.sources(candidate))
+        if not found:
+            return [_muted(f"{candidate[:8]}: {NO_SOURCE}.")]
+        seen = view.seen(candidate)
+        title = f"{candidate[:8]} of turn {seen.turn}, {seen.evaluation.outcome.value}" if seen else candidate[:8]
+        return [_muted(title.replace("_", " ")), *await in_thread(lambda: source_lines(found))]
+
+    async def _diff(self, view: JobView) -> list[Content]:
+        if view.result is None:
+            return [_muted("What apply would change is known when the job has ended.")]
+        diff, notes = await in_thread(lambda: self._kept.diff(view.job))
+        said = [Content.styled(note, "$text-warning") for note in notes]
+        return [*said, *diff_lines(diff)] if diff else said or [_muted("Nothing of your file would change.")]
+
+    async def _compared(self, view: JobView, width: int) -> list[Content]:
+        pair = [seen for name in self._pair or () if (seen := view.seen(name)) is not None]
+        if len(pair) != 2:
+            return [_muted("Mark two candidates in the table (c) with the space bar.")]
+        sources = await in_thread(lambda: {one.candidate: self._kept.sources(one.candidate) for one in pair})
+        return compared(pair[0], pair[1], sources, width)
+
+
+def _muted(text: str) -> Content:
+    return Content.styled(text, "$text-muted")

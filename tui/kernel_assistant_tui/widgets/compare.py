@@ -1,0 +1,91 @@
+"""Two candidates side by side: figures, then what makes one source of the other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from textual.content import Content
+
+from kernel_assistant.records import Evaluation
+from kernel_assistant.session.words import interval, milliseconds, of_roofline, of_share, times
+from kernel_assistant_tui.view.job_view import Seen
+from kernel_assistant_tui.widgets.code import diff_lines, sources_diff
+from kernel_assistant_tui.widgets.glyphs import clean
+
+NO_SOURCE = "its source is not in the store: it is written when its turn ends"
+
+
+def compared(first: Seen, second: Seen, sources: Mapping[str, Mapping[str, str]], width: int) -> list[Content]:
+    """`sources`: candidate → files."""
+    size = max(12, (width - 16) // 2)
+    lines = [_row("", first.candidate[:8], second.candidate[:8], size, "bold $text-primary")]
+    for name, left, right in _rows(first, second):
+        lines.append(_row(name, left, right, size))
+    lines.append(Content(""))
+    before, after = (sources.get(one.candidate, {}) for one in (first, second))
+    for one, found in ((first, before), (second, after)):
+        if not found:
+            lines.append(Content.styled(f"{one.candidate[:8]}: {NO_SOURCE}", "$text-warning"))
+    if before and after:
+        diff = sources_diff(before, after)
+        lines += diff_lines(diff) if diff else [Content("the sources are the same: plan or launches differ")]
+    return lines
+
+
+def _rows(first: Seen, second: Seen) -> list[tuple[str, str, str]]:
+    names = (
+        "outcome",
+        "time",
+        "over eager",
+        "",
+        "over compile",
+        "",
+        "roofline",
+        "error",
+        "PyTorch's",
+        "ours/PyTorch's",
+        "in our kernels",
+        "registers",
+        "turn, origin",
+        "schedule",
+    )
+    return [
+        (name, left, right)
+        for name, left, right in zip(names, _figures(first), _figures(second), strict=True)
+        if left or right
+    ]
+
+
+def _figures(seen: Seen) -> tuple[str, ...]:
+    found = seen.evaluation
+    timing, accuracy = found.timing, found.accuracy
+    return (
+        f"{found.outcome.value.replace('_', ' ')} ({found.tier.value})",
+        milliseconds(timing.candidate_ms) if timing else "",
+        times(timing.speedup_vs_eager) if timing else "",
+        interval(timing.speedup_vs_eager_ci) if timing else "",
+        times(timing.speedup_vs_compile) if timing else "",
+        interval(timing.speedup_vs_compile_ci) if timing else "",
+        of_roofline(timing) if timing else "",
+        f"{accuracy.error:.2g}" if accuracy else "",
+        f"{accuracy.reference_error:.2g}" if accuracy else "",
+        f"{accuracy.error_ratio:.2g}" if accuracy else "",
+        of_share(found) if found.correct else "",
+        _registers(found),
+        f"{seen.turn}, {seen.origin}",
+        seen.schedule,
+    )
+
+
+def _registers(found: Evaluation) -> str:
+    return " ".join(str(one.registers) for one in found.resources if one.registers)
+
+
+def _row(name: str, left: str, right: str, size: int, style: str = "") -> Content:
+    cells = [_fit(left, size), _fit(right, size)]
+    return Content.assemble((f"{name:<15}", "$text-muted"), *((cell, style) for cell in cells))
+
+
+def _fit(text: str, size: int) -> str:
+    text = clean(text)
+    return f"{text if len(text) < size else text[: size - 2] + '~':<{size}}"
