@@ -142,6 +142,20 @@ def around_norm(make: Builder, x: Tensor) -> Tensor:
     return met(make, own, x if make.random.random() < 0.5 else second(make, x))
 
 
+@step("branch", 2.5)
+def chosen(make: Builder, x: Tensor) -> Tensor:
+    """Where a mask of the user's holds one value, elsewhere another, both with steps of their own."""
+    plain(x)
+    need(x.rank >= 2 and x.shape[0] == FREE and len(make.inputs) < 4)
+    full = make.random.random() < 0.5
+    shape = x.shape if full else (*x.shape[:1], *(make.random.choice((1, size)) for size in x.shape[1:]))
+    mask = make.input(shape, "b1")
+    one, other = dressed(make, x), dressed(make, second(make, x) if make.random.random() < 0.6 else x, 1)
+    need(one.name != other.name and one.dtype == other.dtype)
+    pair = (one, other) if make.random.random() < 0.5 else (other, one)
+    return make.each("where.self", mask, *pair, dtype=one.dtype, most=max(one.most, other.most))
+
+
 @step("branch", 4)
 def chunks(make: Builder, x: Tensor) -> Tensor:
     """Two to four equal parts of a dimension, each on its own way."""

@@ -7,6 +7,7 @@ import math
 from kernel_assistant_training.synth.branches import dressed, met
 from kernel_assistant_training.synth.builder import Builder, Tensor
 from kernel_assistant_training.synth.elementwise import LARGEST
+from kernel_assistant_training.synth.rows import reduced
 from kernel_assistant_training.synth.sizes import FREE, Shape
 from kernel_assistant_training.synth.steps import need, plain, step
 
@@ -130,6 +131,22 @@ def excited(make: Builder, x: Tensor) -> Tensor:
 
 
 @step("inner", 2)
+def masked_mean(make: Builder, x: Tensor) -> Tensor:
+    """The mean over the places that a mask keeps."""
+    plain(x)
+    need(x.rank == 3 and x.shape[0] == FREE and all(1 < size < FREE for size in x.shape[1:]))
+    need(len(make.inputs) < _INPUTS)
+    mask = make.input(x.shape[:2], make.random.choice(("b1", x.dtype)))
+    if mask.dtype == "b1":
+        mask = make.cast(mask, x.dtype)
+    wide = make.view("unsqueeze", mask, make.random.choice((-1, 2)), shape=(*x.shape[:2], 1))
+    total = reduced(make, "sum.dim_IntList", make.each("mul.Tensor", x, wide), 1, False)
+    count = reduced(make, "sum.dim_IntList", mask, 1, True)
+    least = make.each("clamp_min", count, make.random.choice((1.0, 1, 1e-2)), positive=True)
+    return make.each("div.Tensor", total, least, most=total.most * 10)
+
+
+@step("inner", 2)
 def outer(make: Builder, x: Tensor) -> Tensor:
     """All pairs of elements of two rows."""
     plain(x)
@@ -138,7 +155,8 @@ def outer(make: Builder, x: Tensor) -> Tensor:
     need(x.last * others * math.prod(size for size in x.shape[1:-1]) <= _MOST_OUTER)
     column = make.view("unsqueeze", x, -1 if make.random.random() < 0.6 else x.rank, shape=(*x.shape, 1))
     if make.random.random() < 0.5:
-        row = _given(make, (others,), x.dtype)
+        # Not an input: nothing else would fix its size.
+        row = make.param((others,), x.dtype)
     else:
         flat = _given(make, (*x.shape[:-1], others), x.dtype)
         place = -2 if make.random.random() < 0.6 else x.rank - 1
