@@ -13,6 +13,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from tests.common.caches import new_cache
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 
@@ -91,6 +93,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python_path: str)
     for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
+    new_cache(tmp_path / "home" / "cache")
     # A model that plays first is nothing that most tests need to wait for.
     monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
     monkeypatch.setenv("PYTHONPATH", python_path)

@@ -16,6 +16,7 @@ from kernel_assistant.records import JobOutcome, decode
 from kernel_assistant.records.transcript import Transcript
 from kernel_assistant.session.client import Client
 from tests.agent.models import EVALUATE, FINISH, write
+from tests.common.caches import new_cache
 from tests.common.modules import POINTWISE
 from tests.policy.endpoint import Handler, calling, chunk, served
 
@@ -34,6 +35,7 @@ def run(tmp_path_factory, python_path):
     """Arguments → the finished process. One session host for all tests of this file."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "net.py").write_text(POINTWISE)
+    new_cache(folder / "cache")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
             patch.delenv(name)

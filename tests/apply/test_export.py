@@ -21,6 +21,7 @@ from kernel_assistant.environment.screen_python import screen_python
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import BufferSpec, Candidate, KernelTask, Launch, Outcome, Plan, decode, encode
 from kernel_assistant.sandbox.choose import choose
+from tests.common.caches import new_cache
 
 MakeResult = Callable[..., Path]
 Python = Callable[..., str]
@@ -73,13 +74,15 @@ def test_a_kernelbench_file_is_verified_by_the_free_form_path(
     assert exported.warnings == () and [path.name for path in exported.files] == ["model_new.py", "model.py"]
     text = exported.files[0].read_text()
     assert "class ModelNew(nn.Module):" in text and "Gate" not in text.replace("for Gate;", "") and "gate_args" in text
-    cache = tmp_path_factory.mktemp("cache")
+    cache = new_cache(tmp_path_factory.mktemp("cache"))
     evaluation = verify_path(
         exported.files[0], str(exported.files[1]), cache_dir=cache, target="cpu", python=sys.executable, profile=False
     )
     assert evaluation.outcome is Outcome.correct, evaluation.message
-    wrong = exported.files[0].read_text().replace("1.5f", "1.25f")
-    exported.files[0].write_text(wrong)
+    # The other side is changed: the extension, most of the time of this test, is then built already.
+    reference = exported.files[1].read_text()
+    assert "torch.sigmoid(x)" in reference
+    exported.files[1].write_text(reference.replace("torch.sigmoid(x)", "torch.tanh(x)"))
     evaluation = verify_path(
         exported.files[0], str(exported.files[1]), cache_dir=cache, target="cpu", python=sys.executable, profile=False
     )

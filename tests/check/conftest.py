@@ -16,6 +16,7 @@ import pytest
 from kernel_assistant.config import resolve
 from kernel_assistant.records import BufferSpec, Launch, Plan, encode
 from kernel_assistant.session.client import Client
+from tests.common.caches import new_cache
 
 MODEL = '''"""Layers of a small model."""
 
@@ -89,6 +90,7 @@ class Project:
 def command(python_path: str) -> Iterator[Run]:
     """Runs the command line with a home, a host and a warm worker that all tests of this folder share."""
     home = Path(tempfile.mkdtemp(prefix="ka-check-"))
+    new_cache(home / "cache")
     own = {"KERNEL_ASSISTANT_HOME": str(home), "KERNEL_ASSISTANT_TARGET": "auto", "PYTHONPATH": python_path}
     others = {key: value for key, value in os.environ.items() if not key.startswith("KERNEL_ASSISTANT_")}
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from kernel_assistant.environment.freeform import verify_path
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Outcome, Stage, Tier
-from kernel_assistant.records.codec import encode
-from kernel_assistant.targets import cpu
+from tests.common.caches import new_cache
 
 SOLUTION = Path(__file__).with_name("solution.py")
 
@@ -20,11 +18,7 @@ SOLUTION = Path(__file__).with_name("solution.py")
 @pytest.fixture(scope="module")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With ceilings that do not depend on what else runs now."""
-    folder = tmp_path_factory.mktemp("cache")
-    device = msgspec.structs.replace(cpu.facts(), copy_bandwidth=100e9, read_bandwidth=100e9)
-    (folder / "devices").mkdir()
-    (folder / "devices" / f"{device.key}.json").write_bytes(encode(device))
-    return folder
+    return new_cache(tmp_path_factory.mktemp("cache"))
 
 
 def test_file_is_built_verified_and_kept(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from kernel_assistant.environment import session
 from kernel_assistant.environment.worker_client import Worker
-from kernel_assistant.records.codec import encode
-from kernel_assistant.targets import cpu, cuda
+from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
-
-#: Bytes/s beyond what a busy machine measures and below what nothing can reach.
-GENEROUS = 100e9
+from tests.common.caches import known_cpu
 
 
 @pytest.fixture(scope="package")
@@ -28,11 +24,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def device(cache_dir: Path) -> DeviceFacts:
     """The CPU with ceilings that do not depend on what else runs now."""
-    known = msgspec.structs.replace(cpu.facts(), copy_bandwidth=GENEROUS, read_bandwidth=GENEROUS)
-    path = cache_dir / "devices" / f"{known.key}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encode(known))
-    return known
+    return known_cpu(cache_dir)
 
 
 @pytest.fixture(scope="package")

@@ -14,12 +14,14 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client as Session
+from tests.common.caches import new_cache
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A state folder of its own for the module, whose host ends with it."""
     folder = tmp_path_factory.mktemp("home")
+    new_cache(folder / "cache")
     environ = {"KERNEL_ASSISTANT_HOME": str(folder), "KERNEL_ASSISTANT_POLICY": "generator"}
     yield folder
     Session(resolve(None, {}, environ)[0]).shutdown()

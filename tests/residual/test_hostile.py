@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +12,7 @@ from kernel_assistant.environment.session import Environment
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search import initial
 from kernel_assistant.records import Candidate, Outcome, Tier
+from tests.common.caches import new_cache
 from tests.hostile.plan_attacks import PYTHON, SYSTEM
 from tests.judge import kernels
 from tests.residual.modules import LINEAR
@@ -23,7 +23,7 @@ BORROWED = 'python("import torch\\ntorch.rand(8, 8) @ torch.rand(8, 8)");'
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    cache: Path = tmp_path_factory.mktemp("cache")
+    cache = new_cache(tmp_path_factory.mktemp("cache"))
     worker = kernels.new_worker(cache / "worker.log")
     with kernels.environment(worker, cache, kernels.task(LINEAR, "Linear")) as opened:
         yield opened

@@ -17,9 +17,6 @@ from kernel_assistant.session.client import Client
 
 START = Path(__file__).parents[2] / "kernel_assistant" / "worker" / "recording" / "start"
 
-#: Above what a processor moves: a machine that is busy while it is calibrated would refuse its own speed later.
-CEILING = {"copy_bandwidth": 1e11, "read_bandwidth": 1e11}
-
 
 @pytest.fixture
 def home(own_state, monkeypatch):
@@ -33,18 +30,7 @@ def home(own_state, monkeypatch):
 
 @pytest.fixture
 def settings(home):
-    """Settings whose device has known bandwidths, so that a scan measures none."""
-    import msgspec
-
-    from kernel_assistant.records import encode
-    from kernel_assistant.targets.detect import detect
-
-    found = resolve()[0]
-    device = msgspec.structs.replace(detect("cpu"), **CEILING)
-    path = found.cache_dir / "devices" / f"{device.key}.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(encode(device))
-    return found
+    return resolve()[0]
 
 
 @pytest.fixture

@@ -1,0 +1,29 @@
+"""Bandwidths of this CPU: measured where nothing else runs, kept in the cache, unknown on a busy machine."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import msgspec
+
+from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings, measure_ceilings, with_ceilings
+from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.targets import cpu
+
+
+def test_what_a_quiet_machine_moves_is_measured_once(worker: Worker, tmp_path: Path) -> None:
+    cancel = threading.Event()
+    if not worker.hello:
+        worker.start(cancel)
+    device = cpu.facts()
+    measured, _ = measure_ceilings(device, worker, cancel)
+    assert 1e8 < measured.copy_bandwidth <= measured.read_bandwidth < 1e13
+    assert known_ceilings(device, tmp_path) is None
+    found = with_ceilings(device, worker, tmp_path, cancel)
+    kept = known_ceilings(device, tmp_path)
+    # Whether it is quiet now is for the machine to say: what was kept is what was found, what was not is unknown.
+    assert (kept is None and found.copy_bandwidth == 0.0) or kept == found
+    keep_ceilings(msgspec.structs.replace(device, copy_bandwidth=3.0, read_bandwidth=4.0), tmp_path)
+    again = with_ceilings(device, worker, tmp_path, cancel)
+    assert (again.copy_bandwidth, again.read_bandwidth) == (3.0, 4.0)
