@@ -1,0 +1,93 @@
+"""Devices as lines: one for each, more where there is room. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from kernel_assistant_tui.devices.machine import History
+from kernel_assistant_tui.devices.reading import Cpu, Gpu, Process, Reading
+from kernel_assistant_tui.widgets.glyphs import clean, glyph
+
+_MUTED = "$text-muted"
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_PLAIN_LEVELS = " .:-=+*#@"
+
+
+def device_lines(reading: Reading, history: History, width: int, height: int) -> list[Content]:
+    """GPUs first; below each its processes, where `height` has room for them."""
+    lines: list[Content] = []
+    if reading.trouble:
+        lines.append(Content.styled(clean(reading.trouble), _MUTED))
+    for gpu in reading.gpus:
+        lines.append(_gpu(gpu, history, width))
+        if gpu.note:
+            lines.append(Content.styled(clean(f"  {gpu.note}"), "$text-warning"))
+    lines += _cpu(reading.cpu, history, width)
+    processes = [
+        Content.assemble(
+            (f"  {gpu.index}: {one.pid:>7} ", _MUTED), clean(one.name), (f"  {_bytes(one.memory)}", _MUTED)
+        )
+        for gpu in reading.gpus
+        for one in gpu.processes
+    ]
+    left = len(processes) - max(1, height - len(lines))
+    if left > 0:
+        processes = [*processes[: -left - 1], Content.styled(f"  and {left + 1} more processes", _MUTED)]
+    return [*lines, *processes]
+
+
+def _process(gpu: Gpu, process: Process) -> Content:
+    where, size = f"  {gpu.index}: {process.pid:>7} ", f"  {_bytes(process.memory)}"
+    return Content.assemble((where, _MUTED), clean(process.name), (size, _MUTED))
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Per cents, the newest at the right."""
+    levels = glyph(_LEVELS, _PLAIN_LEVELS)
+    shown = [levels[min(len(levels) - 1, max(0, round(one / 100 * (len(levels) - 1))))] for one in values[-width:]]
+    return "".join(shown).rjust(width) if width > 0 else ""
+
+
+def _gpu(gpu: Gpu, history: History, width: int) -> Content:
+    memory = f"{_bytes(gpu.memory)} of {_bytes(gpu.memory_total)}" if gpu.memory_total else "memory ?"
+    power = f"{gpu.power:.0f} of {gpu.power_limit:.0f} W" if gpu.power is not None and gpu.power_limit else "power ?"
+    heat = f"{gpu.temperature} C" if gpu.temperature is not None else "? C"
+    count = len(gpu.processes)
+    head = Content.assemble(
+        (f"{gpu.index} {clean(gpu.name)[:14]:<14} ", "bold $text-primary"),
+        (_share(gpu.busy), _colour(gpu.busy)),
+        f"  {memory:<17}  {power:<12}  {heat:<5}",
+        (f"  {count} proc" if count else "", _MUTED),
+    )
+    return _with_history(head, history.of(str(gpu.index)), width)
+
+
+def _with_history(head: Content, values: Sequence[float], width: int) -> Content:
+    """What was before, in the cells that are left."""
+    return head + Content.styled("  " + sparkline(values, width - head.cell_length - 2), "$text-success")
+
+
+def _cpu(cpu: Cpu, history: History, width: int) -> list[Content]:
+    memory = f"{_bytes(cpu.memory)} of {_bytes(cpu.memory_total)}"
+    head = Content.assemble(
+        (f"{'CPU':<16} ", "bold $text-primary"),
+        (_share(cpu.busy), _colour(cpu.busy)),
+        f"  {memory:<17}  load {cpu.load:<7.1f}",
+    )
+    cores = sparkline(cpu.cores, min(len(cpu.cores), max(0, width - 24)))
+    first = _with_history(head, history.of("cpu"), width)
+    return [first, Content.assemble((f"  {len(cpu.cores)} cores, each now  ", _MUTED), (cores, "$text-success"))]
+
+
+def _share(busy: float | None) -> str:
+    return "   ?" if busy is None else f"{busy:3.0f}%"
+
+
+def _colour(busy: float | None) -> str:
+    return _MUTED if busy is None or busy < 5 else "$text-success" if busy < 90 else "$text-warning"
+
+
+def _bytes(value: int | None) -> str:
+    return "?" if value is None else f"{value / 2**30:.1f}G" if value < 100 << 30 else f"{value / 2**30:.0f}G"
