@@ -110,7 +110,8 @@ class Following:
     def show(self, key: str) -> None:
         """Another tab."""
         self.key = key
-        self._screen.remove_class("-training")
+        if self._screen.in_training:
+            self._screen.go("episode")
         self._screen.show_job()
 
     def step(self, by: int) -> None:

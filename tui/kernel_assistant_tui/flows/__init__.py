@@ -1,1 +1,1 @@
-"""What each action does, one file for each; all are coroutines of the main screen."""
+"""What each action does: coroutines of the main screen, plain functions where nothing has to be waited for."""

@@ -63,9 +63,9 @@ async def cancel(screen: MainScreen) -> None:
             screen.say("the session host does not answer; kernel-assistant host stop ends it", severity="error")
 
 
-async def steer(screen: MainScreen) -> None:
-    screen.add_class("-steering")
+def steer(screen: MainScreen) -> None:
     screen.go("episode")
+    screen.steering = True
     screen.query_one("#steer").focus()
 
 

@@ -10,25 +10,25 @@ if TYPE_CHECKING:
     from kernel_assistant_tui.screens.main import MainScreen
 
 
-async def search(screen: MainScreen) -> None:
+def search(screen: MainScreen) -> None:
     screen.go("modules")
     screen.query_one(Modules).search()
 
 
-async def previous_tab(screen: MainScreen) -> None:
+def previous_tab(screen: MainScreen) -> None:
     screen.following.step(-1)
 
 
-async def next_tab(screen: MainScreen) -> None:
+def next_tab(screen: MainScreen) -> None:
     screen.following.step(1)
 
 
-async def close_tab(screen: MainScreen) -> None:
+def close_tab(screen: MainScreen) -> None:
     if screen.job is not None:
         screen.following.close(screen.job.key)
 
 
-async def palette(screen: MainScreen) -> None:
+def palette(screen: MainScreen) -> None:
     screen.app.action_command_palette()
 
 

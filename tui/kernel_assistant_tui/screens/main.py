@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -17,6 +18,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from kernel_assistant.errors import KernelAssistantError, UsageError
+from kernel_assistant.records import JobOutcome
 from kernel_assistant_tui.actions import BY_NAME, Action, shown_key
 from kernel_assistant_tui.following import Following
 from kernel_assistant_tui.host.messages import JobEvents, JobFollowed, JobLost
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
 W = TypeVar("W", bound=Widget)
 
+#: Outcomes of jobs that leave a candidate.
+_WITH_KERNELS = (JobOutcome.improved.value, JobOutcome.no_measurable_gain.value)
+
 #: Looks for what other terminals and editors have done.
 ROUND_S = 2.0
 
@@ -53,6 +58,8 @@ class MainScreen(Screen[None]):
         self._root = root
         self._pane = "modules"
         self.training_open = False
+        self.in_training = False
+        self._steering = False
         self.following = Following(self)
 
     @property
@@ -125,7 +132,7 @@ class MainScreen(Screen[None]):
     def keep_words(self, words: str) -> None:
         """What could not be sent stands in its line again."""
         self.query_one("#steer", Input).value = words
-        self.add_class("-steering")
+        self.steering = True
 
     def say(self, words: str, *, severity: str = "information") -> None:
         self.notify(words, severity=severity, markup=False, timeout=10 if severity == "error" else 5)  # type: ignore[arg-type]
@@ -136,18 +143,26 @@ class MainScreen(Screen[None]):
     def go(self, name: str) -> None:
         """Show a pane and give it the keys."""
         self._pane = name
-        for pane in {one.widget for one in PANES.values()}:
-            self.remove_class(f"-pane-{pane}")
-        for one in PANES.values():
-            self.set_class(one.widget == PANES[name].widget, f"-pane-{one.name}")
         if name in ("episode", "training"):
-            self.set_class(name == "training", "-training")
+            self.in_training = name == "training"
+        self._lay_out()
         self._focus(PANES[name].focus)
         self.refresh_keys()
 
     def open_training(self, run: Path) -> None:
         self.query_one(Training).open(run)
         self.training_open = True
+
+    @property
+    def steering(self) -> bool:
+        """Whether the line for words to the model is open."""
+        return self._steering
+
+    @steering.setter
+    def steering(self, steering: bool) -> None:
+        if steering != self._steering:
+            self._steering = steering
+            self._lay_out()
 
     def show_modules(self, modules: tuple[Module, ...]) -> None:
         self.query_one(Modules).show(modules)
@@ -157,7 +172,7 @@ class MainScreen(Screen[None]):
         """Draw the current tab's job as it is now, and the tabs."""
         following = self.following
         tabs = [Tab(one.key, one.label) for one in following.jobs]
-        training = self.has_class("-training")
+        training = self.in_training
         self.query_one(JobTabs).show([*tabs, Tab(TRAINING, "training")], TRAINING if training else following.key)
         job = following.current
         if job is not None:
@@ -165,7 +180,7 @@ class MainScreen(Screen[None]):
             self.query_one(Result).show(job.view)
         self.query_one("#middle").border_title = "training" if training else "2 episode"
         if job is None or not job.running:
-            self.remove_class("-steering")
+            self.steering = False
         self.refresh_keys()
 
     # Actions
@@ -183,7 +198,9 @@ class MainScreen(Screen[None]):
             case "interrupted":
                 return job is not None and job.interrupted
             case "kernels":
-                return (job is not None and job.has_kernels) or (module is not None and bool(module.state.job))
+                return (job is not None and job.has_kernels) or (
+                    module is not None and module.state.outcome in _WITH_KERNELS
+                )
             case "applied":
                 return (found := self.subject) is not None and found.state.applied
         return True
@@ -195,7 +212,10 @@ class MainScreen(Screen[None]):
                 for one in self.active_bindings.values()
                 if one.binding.show and one.node is not self and one.node is not self.app and one.enabled
             ]
-            self.query_one(Keys).show([*footer_keys(self.work.preferences, self.can), *own])
+            # A pane's own meaning of a key goes first where it has the keys.
+            taken = {key.shown for key in own}
+            ours = [key for key in footer_keys(self.work.preferences, self.can) if key.shown not in taken]
+            self.query_one(Keys).show([*ours, *own])
         except NoMatches:
             pass  # the screen is being built or taken down
 
@@ -207,10 +227,12 @@ class MainScreen(Screen[None]):
             self.go(name)
             self.show_job()
             return
-        flow: Callable[[MainScreen], Awaitable[None]] = importlib.import_module(
-            f"kernel_assistant_tui.flows.{BY_NAME[name].flow}"
-        ).__dict__[name]
-        self.flow(lambda: flow(self))
+        flow = importlib.import_module(f"kernel_assistant_tui.flows.{BY_NAME[name].flow}").__dict__[name]
+        if inspect.iscoroutinefunction(flow):
+            self.flow(lambda: flow(self))
+        else:
+            # At once: what is typed next is for where the keys go then.
+            flow(self)
 
     def flow(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Run `work` beside everything else; what it fails with is said."""
@@ -227,7 +249,7 @@ class MainScreen(Screen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(not is_wide(event.size), "-narrow")
-        self.set_class(is_tiny(event.size), "-tiny")
+        self._lay_out()
 
     def on_descendant_focus(self) -> None:
         self.refresh_keys()
@@ -252,7 +274,7 @@ class MainScreen(Screen[None]):
 
         words = event.value.strip()
         event.input.value = ""
-        self.remove_class("-steering")
+        self.steering = False
         self._focus(PANES["episode"].focus)
         if words:
             self.flow(lambda: send(self, words))
@@ -261,10 +283,23 @@ class MainScreen(Screen[None]):
         self.following.hear(message)
 
     def on_job_lost(self, message: JobLost) -> None:
-        self.say(f"the session host went away ({message.why}); starting it again", severity="warning")
+        self.say(f"job {message.job}: {message.why}; starting it again", severity="warning")
 
     def on_job_followed(self, message: JobFollowed) -> None:
         self.following.ended(message.job)
+
+    def _lay_out(self) -> None:
+        """What is seen. Widgets are switched themselves: a class of the screen would have every style looked at."""
+        wide, tiny = is_wide(self.app.size), is_tiny(self.app.size)
+        shown = PANES[self._pane].widget
+        for name in ("modules", "middle", "result", "devices"):
+            self.query_one(f"#{name}").display = not tiny and (wide or name == shown)
+        self.query_one("#panes").display = not tiny and (wide or shown != "devices")
+        self.query_one(JobTabs).display = self.query_one(Keys).display = not tiny
+        self.query_one("#tiny").display = tiny
+        self.query_one(Training).display = self.in_training
+        self.query_one(Episode).display = not self.in_training
+        self.query_one("#steer").display = self.steering and not self.in_training
 
     def _focus(self, selector: str) -> None:
         try:

@@ -88,7 +88,7 @@ class SettingsDialog(Dialog[Change]):
     def entered(self) -> None:
         chosen = self._rows.chosen
         if chosen is not None:
-            self.dismiss(Change(chosen.name, event.value.strip()))
+            self.dismiss(Change(chosen.name, self.query_one("#setting-value", Input).value.strip()))
 
     def action_leave(self) -> None:
         field = self.query_one("#setting-value", Input)
