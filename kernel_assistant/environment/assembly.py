@@ -26,8 +26,8 @@ from kernel_assistant.sandbox.run import run
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
 
-#: Triton, which PyTorch for CUDA brings, has the toolkit's disassembler with it.
-_TRITON = "lib/python3*/site-packages/triton/backends/nvidia/bin"
+#: Triton, which PyTorch for CUDA brings, has the toolkit's disassembler with it; NVIDIA's own package is the other.
+_INSTALLED = ("triton/backends/nvidia/bin", "nvidia/cu*/bin")
 #: Of one text; a longer one is nothing that anybody reads.
 _MOST_BYTES = 64 << 20
 
@@ -132,7 +132,8 @@ class Assembler:
 
 
 def disassembler(python: str = "") -> str:
-    """Path of nvdisasm: the toolkit's, one on PATH, or the one of `python`'s triton. MissingError if there is none.
+    """Path of nvdisasm: the toolkit's, one that pip installed beside `python`, or one on PATH. MissingError if there is
+    none.
 
     cuobjdump is no substitute: it starts nvdisasm.
     """
@@ -141,12 +142,13 @@ def disassembler(python: str = "") -> str:
         folders = [os.path.join(path, below) for path in toolkit_paths(cuda.compiler()) for below in ("", "bin")]
     except MissingError:
         pass  # a machine with PyTorch alone may have triton's
-    own = sorted(glob.glob(os.path.join(os.path.dirname(os.path.dirname(python)), _TRITON))) if python else []
+    packages = os.path.join(os.path.dirname(os.path.dirname(python)), "lib/python3*/site-packages")
+    own = [path for below in _INSTALLED for path in sorted(glob.glob(os.path.join(packages, below)))] if python else []
     found = [os.path.join(folder, "nvdisasm") for folder in (*folders, *own)]
     for path in [*found, shutil.which("nvdisasm") or ""]:
         if path and os.access(path, os.X_OK):
             return path
-    raise MissingError("nvdisasm was not found", "install the CUDA toolkit's nvdisasm")
+    raise MissingError("nvdisasm was not found", "install the CUDA toolkit's, or pip install nvidia-cuda-nvdisasm")
 
 
 def _why(timed_out: bool, stderr: bytes) -> str:

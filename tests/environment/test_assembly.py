@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.environment.test_ship import H200, candidate
 
 
 def assembler(device, cache: Path) -> Assembler:
-    return Assembler(device, choose("auto"), cache, "", threading.Event())
+    return Assembler(device, choose("auto"), cache, sys.executable, threading.Event())
 
 
 @pytest.fixture
@@ -51,10 +52,6 @@ def test_ptx_is_of_the_sources_with_the_headers_of_the_build(cubin, tmp_path, mo
 
 
 def test_sass_is_of_the_cubin_that_was_measured(cubin, tmp_path):
-    try:
-        disassembler()
-    except MissingError:
-        pytest.skip("needs nvdisasm")
     found = assembler(H200, tmp_path).assembly(candidate(), cubin)
     assert found.missing == () and "twice" in found.files["kernels.sm_90.sass"]
     assert "STG.E" in found.files["kernels.sm_90.sass"] and "EXIT" in found.files["kernels.sm_90.sass"]
@@ -71,10 +68,11 @@ def test_what_cannot_be_made_is_one_line_and_no_file(nvcc, tmp_path, monkeypatch
     assert list((tmp_path / "builds").rglob("*.txt")) == []
 
 
-def test_the_disassembler_of_the_user_s_triton_is_found(tmp_path, monkeypatch):
+@pytest.mark.parametrize("package", ["triton/backends/nvidia/bin", "nvidia/cu13/bin"])
+def test_a_disassembler_that_pip_installed_is_found(tmp_path, monkeypatch, package):
     monkeypatch.setattr(assembly, "toolkit_paths", lambda _: (str(tmp_path / "toolkit"),))
     monkeypatch.setenv("PATH", "")
-    bin_folder = tmp_path / "venv/lib/python3.12/site-packages/triton/backends/nvidia/bin"
+    bin_folder = tmp_path / "venv/lib/python3.12/site-packages" / package
     bin_folder.mkdir(parents=True)
     (bin_folder / "nvdisasm").write_text("#!/bin/sh\n")
     (bin_folder / "nvdisasm").chmod(0o755)
