@@ -52,15 +52,21 @@ class Frame:
         return round(across * (columns - 1)), round((1 - up) * (rows - 1))
 
 
+def plainly(value: float) -> str:
+    """Three digits, without an exponent as long as that is shorter."""
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
 def chart(
     series: Sequence[Series],
     width: int,
     height: int,
     *,
     braille: bool,
-    label: Callable[[float], str] = lambda value: f"{value:.3g}",
+    label: Callable[[float], str] = plainly,
     across: str = "",
     level: float | None = None,
+    legend: bool = True,
 ) -> list[Content]:
     """`height` lines of `width` cells: legend, curves with the highest and lowest value at the left, and what is
     `across`. `level` is a dotted line. Nothing where there is no room or no finite point."""
@@ -71,12 +77,12 @@ def chart(
     frame = Frame.around([point for one in kept for point in one.points], level)
     marks = [label(frame.high), label(frame.low)]
     margin = max(map(len, marks))
-    columns, rows = width - margin - 1, height - 2
+    columns, rows = width - margin - 1, height - 1 - legend
     cells = _cells(kept, frame, columns, rows, braille)
     beside = [marks[0], *([""] * (rows - 2)), marks[1]]
     bar = "│" if braille else "|"
     dotted = None if level is None else frame.place((frame.left, level), 1, rows)[1]
-    lines = [_legend(kept, braille, width)]
+    lines = [_legend(kept, braille, width)] if legend else []
     for row in range(rows):
         drawn: list[Content | str] = [Content.styled(f"{beside[row]:>{margin}}{bar}", _FRAME)]
         drawn += [_cell(cells.get((column, row)), kept, row == dotted, column, braille) for column in range(columns)]

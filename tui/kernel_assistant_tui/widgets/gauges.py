@@ -25,13 +25,7 @@ def device_lines(reading: Reading, history: History, width: int, height: int) ->
         if gpu.note:
             lines.append(Content.styled(clean(f"  {gpu.note}"), "$text-warning"))
     lines += _cpu(reading.cpu, history, width)
-    processes = [
-        Content.assemble(
-            (f"  {gpu.index}: {one.pid:>7} ", _MUTED), clean(one.name), (f"  {_bytes(one.memory)}", _MUTED)
-        )
-        for gpu in reading.gpus
-        for one in gpu.processes
-    ]
+    processes = [_process(gpu, one) for gpu in reading.gpus for one in gpu.processes]
     left = len(processes) - max(1, height - len(lines))
     if left > 0:
         processes = [*processes[: -left - 1], Content.styled(f"  and {left + 1} more processes", _MUTED)]
