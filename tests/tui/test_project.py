@@ -1,0 +1,132 @@
+"""What the terminal knows of a project's classes: found, changed, gone, ranked, with their last results."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import pytest
+
+from kernel_assistant.config import resolve
+from kernel_assistant.records import InputSource, JobOutcome, KernelTask, OptimizeResult, Workload
+from kernel_assistant.store import JobOptions, JobState, Store
+from kernel_assistant_tui.project.module import matching, said
+from kernel_assistant_tui.project.project import Project
+from kernel_assistant_tui.project.watch import Watcher
+
+GATE = "from torch import nn\n\n\nclass Gate(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
+
+
+@pytest.fixture
+def root(own_state):
+    folder = own_state / "ein Projekt ä"
+    (folder / "layers").mkdir(parents=True)
+    (folder / "model.py").write_text(GATE)
+    (folder / "layers/norm.py").write_text(GATE.replace("Gate", "Norm"))
+    return folder
+
+
+@pytest.fixture
+def project(root):
+    return Project(root, resolve()[0])
+
+
+def names(modules):
+    return [f"{one.where}:{one.name}" for one in modules]
+
+
+def test_classes_are_found_by_file_and_line(project, root):
+    (root / "model.py").write_text(GATE + GATE.replace("Gate", "Other"))
+    (root / "plain.py").write_text("class Plain:\n    pass\n")
+    (root / "broken.py").write_text("class Broken(nn.Module:\n")
+    (root / "binary.py").write_bytes(b"\xff\xfe\x00 torch class ")
+    for skipped in (".hidden", "node_modules", "env"):
+        (root / skipped).mkdir()
+        (root / skipped / "model.py").write_text(GATE)
+    (root / "env/pyvenv.cfg").touch()
+    assert names(project.read()) == ["layers/norm.py:Norm", "model.py:Gate", "model.py:Other"]
+    assert not project.has_store
+
+
+def test_one_file_alone(root):
+    assert names(Project(root / "model.py", resolve()[0]).read()) == ["model.py:Gate"]
+
+
+def test_only_what_changed_is_read_again(project, root):
+    project.read()
+    (root / "model.py").write_text(GATE.replace("Gate", "Turnstile"))
+    (root / "layers/norm.py").unlink()
+    assert names(project.read([])) == ["layers/norm.py:Norm", "model.py:Gate"]
+    assert names(project.read([root / "model.py"])) == ["layers/norm.py:Norm", "model.py:Turnstile"]
+    assert names(project.read([root / "layers/norm.py"])) == ["model.py:Turnstile"]
+
+
+def test_a_folder_that_is_gone_takes_its_classes_along(project, root):
+    project.read()
+    shutil.rmtree(root / "layers")
+    assert names(project.read([root])) == ["model.py:Gate"]
+
+
+def test_results_come_and_become_stale(project, root):
+    path = root / "model.py"
+    store = Store(resolve()[0].state_dir)
+    source = InputSource.get_inputs
+    task = KernelTask(path=str(path), content=GATE, class_name="Gate", source=source, workloads=(Workload(),))
+    row = store.add_job(task, JobOptions(), "cpu:0")
+    (gate,) = (one for one in project.read() if one.name == "Gate")
+    assert said(gate.state) == "queued"
+    assert not project.jobs_changed()
+    store.mark_running(row.id)
+    assert project.jobs_changed()
+    result = OptimizeResult(
+        task="model.py:Gate",
+        target="cpu",
+        device="a CPU",
+        outcome=JobOutcome.at_limit,
+        best=None,
+        evaluations=0,
+        seconds=1.0,
+        stop_reason="finished",
+        artifacts={},
+    )
+    store.mark_ended(row.id, JobState.done, result=result)
+    assert project.jobs_changed()
+    (gate,) = (one for one in project.read([]) if one.name == "Gate")
+    assert (said(gate.state), gate.state.stale) == ("at limit", "")
+    path.write_text(GATE.replace("relu", "tanh"))
+    (gate,) = (one for one in project.read([path]) if one.name == "Gate")
+    assert "edited" in gate.state.stale
+
+
+def test_search_wants_every_word(project):
+    modules = project.read()
+    assert names(matching(modules, "NORM layers")) == ["layers/norm.py:Norm"]
+    assert names(matching(modules, "py:g")) == ["model.py:Gate"]
+    assert names(matching(modules, "  ")) == names(modules)
+    assert matching(modules, "norm gate") == ()
+
+
+def test_the_watcher_tells_of_sources_and_kernels_alone(root):
+    heard, told = threading.Event(), set()
+
+    def changed(paths):
+        told.update(paths)
+        if root / "last.py" in told:
+            heard.set()
+
+    watcher = Watcher(root, changed, pytest.fail)
+    watcher.start()
+    try:
+        while (root / "first.py") not in told:
+            (root / "first.py").write_text(GATE)
+            threading.Event().wait(0.1)
+        told.clear()
+        (root / "notes.txt").write_text("nothing of ours")
+        (root / ".cache").mkdir()
+        (root / "model_kernels").mkdir()
+        (root / "model_kernels/manifest.json").write_text("{}")
+        (root / "last.py").write_text(GATE)
+        assert heard.wait(20)
+        assert {path.name for path in told} <= {"last.py", "model.py", "first.py", root.name}
+    finally:
+        watcher.stop()
