@@ -57,8 +57,8 @@ FAMILIES = {
     "view": 2,
     "gather": 3,
     "strided": 7,
-    "branch": 24,
-    "inner": 18,
+    "branch": 18,
+    "inner": 16,
     "pieces": 9,
 }
 _NAMES, _WEIGHTS = list(FAMILIES), list(FAMILIES.values())
