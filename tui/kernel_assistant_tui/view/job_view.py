@@ -20,6 +20,7 @@ from kernel_assistant.events import (
     Warned,
 )
 from kernel_assistant.records import Evaluation, FreeWin, JobOutcome, OptimizeResult, Tier, Timing
+from kernel_assistant.session.words import of_baseline
 from kernel_assistant.store import JobState
 from kernel_assistant_tui.view.lines import Lines
 from kernel_assistant_tui.view.telling import lines_of
@@ -63,7 +64,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is known. `best` is the candidate of the newest `BestImproved`; `seq` the last event's number."""
+    """Everything that is known. `best` is the candidate of the newest `BestImproved`; `seq` the last event's number.
+
+    `asked` is the task as a model was told it last, `last_progress` the last words on a phase.
+    """
 
     job: str
     task: str = ""
@@ -76,6 +80,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 0
     operators: int = 0
     conversations: int = 0
+    asked: str = ""
+    last_progress: str = ""
     turns: tuple[Turn, ...] = ()
     candidates: tuple[Seen, ...] = ()
     best: BestImproved | None = None
@@ -116,14 +122,27 @@ def fold(view: JobView, event: AnyEvent) -> JobView:
     """`view` after `event`. One that was seen already (a second `attach`) changes nothing."""
     if event.seq and event.seq <= view.seq:
         return view
-    view = _noted(view, event)
+    known, view = view, _noted(view, event)
+    new = [] if _is_known(known, event) else lines_of(event, view.timing)
     return msgspec.structs.replace(
         view,
         began=view.began or event.time,
         now=event.time or view.now,
         seq=event.seq or view.seq,
-        lines=view.lines.plus(lines_of(event, view.timing)),
+        lines=view.lines.plus(new),
     )
+
+
+def _is_known(view: JobView, event: AnyEvent) -> bool:
+    """Several conversations begin alike, and wait for the same baseline one after another."""
+    match event:
+        case BaselineMeasured():
+            return view.baseline is not None and of_baseline(view.baseline) == of_baseline(event)
+        case Progress():
+            return view.last_progress == event.message
+        case ModelSaid(role="user", turn=0):
+            return view.asked == event.text
+    return False
 
 
 def _noted(view: JobView, event: AnyEvent) -> JobView:
@@ -134,7 +153,8 @@ def _noted(view: JobView, event: AnyEvent) -> JobView:
         case JobStarted():
             return change(view, device=event.device, state=JobState.running, phase="started")
         case Progress():
-            return change(view, phase=event.message or event.phase)
+            said = view.last_progress if event.phase == "model" else event.message
+            return change(view, phase=event.message or event.phase, last_progress=said)
         case JobFinished():
             cancelled = event.result.outcome is JobOutcome.cancelled
             state = JobState.cancelled if cancelled else JobState.done
@@ -162,7 +182,8 @@ def _measured(
         case FreeWinMeasured():
             return change(view, free_wins=(*view.free_wins, event.win))
         case ModelSaid():
-            return change(view, conversations=max(view.conversations, event.conversation))
+            asked = event.text if event.role == "user" and event.turn == 0 else view.asked
+            return change(view, conversations=max(view.conversations, event.conversation), asked=asked)
         case Warned():
             return change(view, warnings=(*view.warnings, event.message))
 

@@ -13,9 +13,10 @@ _FENCE = "```"
 
 
 def of_message(event: ModelSaid) -> list[Line]:
-    """A message with its conversation's number."""
+    """A message with its conversation's number; the task is that of all."""
     told = {"assistant": _reply, "tool": _answer, "user": _user}[event.role](event)
-    return [Line(kind, text, event.conversation) for kind, text in told]
+    conversation = event.conversation if event.turn else 0
+    return [Line(kind, text, conversation) for kind, text in told]
 
 
 def _reply(event: ModelSaid) -> list[tuple[Kind, str]]:

@@ -106,17 +106,7 @@ def _details(found: Evaluation) -> list[Line]:
     left = len(found.diagnostics) - MOST_DIAGNOSTICS
     if left > 0:
         lines.append(Line(Kind.detail, f"  and {left} more"))
-    wrong = found.mismatch
-    if wrong is not None:
-        place = ", ".join(map(str, wrong.index))
-        share = f"{wrong.count} of {wrong.total} elements, {wrong.why}, on {wrong.workload}"
-        text = f"  {wrong.output}[{place}] got {_value(wrong.got)}, float64 says {_value(wrong.want)}: {share}"
-        lines.append(Line(Kind.detail, text))
     return lines
-
-
-def _value(value: float | None) -> str:
-    return "no finite number" if value is None else f"{value:.6g}"
 
 
 def _of_failure(event: JobFailed) -> list[Line]:

@@ -43,7 +43,7 @@ class Frame:
         up = [y for _, y in points] + ([] if level is None else [level])
         low, high = min(up), max(up)
         room = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
-        return cls(min(across), max(across), low - room, high + room)
+        return cls(min(across), max(across), max(low - room, 0.0) if low >= 0 else low - room, high + room)
 
     def place(self, point: Point, columns: int, rows: int) -> tuple[int, int]:
         """Column from the left and row from the top, of so many."""

@@ -1,0 +1,136 @@
+"""A job as the terminal knows it, from real event logs."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_assistant.events import Called, JobFailed, JobQueued, ModelSaid, Progress, Warned
+from kernel_assistant.records import Tier
+from kernel_assistant.session.words import verdict
+from kernel_assistant.store import JobState
+from kernel_assistant_tui.view.job_view import empty, fold
+from kernel_assistant_tui.view.lines import Kind
+from kernel_assistant_tui.view.messages import MOST_ANSWER
+from kernel_assistant_tui.view.telling import MOST_DIAGNOSTICS
+from tests.tui.parts.events import GENERATOR, MODEL, events_of, folded, right, wrong
+
+
+def texts(view, *kinds):
+    return [line.text for line in view.lines if not kinds or line.kind in kinds]
+
+
+def test_a_generators_job():
+    events = events_of(GENERATOR)
+    view = folded(events)
+    result = events[-1].result
+    assert (view.state, view.result, view.task) == (JobState.done, result, result.task)
+    assert len(view.candidates) == result.evaluations
+    assert view.best is not None and view.best.confirmed
+    assert view.shown is not None and view.shown.full is not None
+    assert view.seq == len(events) and view.now - view.began == pytest.approx(events[-1].time - events[0].time)
+    gains = [turn.vs_eager for turn in view.turns if turn.vs_eager is not None]
+    assert gains == sorted(gains) and len(gains) == len(view.turns)
+    assert texts(view, Kind.end) == [f"ended: {verdict(result, view.shown.full.timing)}"]
+
+
+def test_a_models_job_has_its_conversations_and_says_nothing_twice():
+    view = folded(events_of(MODEL))
+    assert view.conversations == 8
+    spoken = {line.conversation for line in view.lines if line.kind is Kind.code}
+    assert spoken == set(range(1, 9))
+    assert sum(text.startswith("the task:") for text in texts(view)) == 1
+    assert all(before != after for before, after in zip(texts(view), texts(view)[1:], strict=False))
+    assert texts(view).count("searching") == 1
+    assert next(line.text for line in view.lines if line.conversation == 4 and line.kind is Kind.code) == "```cpp"
+    assert len(texts(view, Kind.good)) == 3 and len(texts(view, Kind.bad)) == 7
+
+
+def test_who_comes_late_sees_the_same():
+    events = events_of(MODEL)
+    live = folded(events)
+    later = folded(events[:20])
+    for event in events[10:]:  # attached again, from before where it was
+        later = fold(later, event)
+    assert list(later.lines) == list(live.lines)
+    assert (later.turns, later.candidates, later.seq) == (live.turns, live.candidates, live.seq)
+
+
+def test_views_that_part_do_not_see_each_others_lines():
+    start = fold(empty("1"), Progress(phase="open", message="open"))
+    left = fold(start, Warned(message="left"))
+    other = fold(start, Warned(message="right"))
+    assert texts(start) == ["open"]
+    assert texts(left) == ["open", "warning: left"] and texts(other) == ["open", "warning: right"]
+    with pytest.raises(IndexError):
+        start.lines[1]
+    assert start.lines[-1].text == "open" and [line.text for line in left.lines[1:]] == ["warning: left"]
+
+
+def test_a_finalist_that_fails_in_full_counts_no_longer():
+    view = folded([right("a", 1, 1.0), right("b", 2, 2.0)])
+    assert view.counts == "2 tried, 2 correct"
+    view = fold(view, wrong("a", 3, tier=Tier.full))
+    assert view.counts == "2 tried, 1 correct"
+    seen = view.seen("a")
+    assert seen is not None and seen.quick is not None and seen.full is not None and seen.speedup is None
+    assert [one.candidate for one in view.candidates] == ["a", "b"]
+    assert [turn.number for turn in view.turns] == [1, 2]
+
+
+def test_a_turn_that_ends_late_counts_for_its_own_and_those_behind_it():
+    view = folded([wrong("a", 1), right("b", 3, 2.0), right("c", 2, 1.0, compiled=None)])
+    figures = [(turn.number, turn.tried, turn.correct, turn.vs_eager, turn.vs_compile) for turn in view.turns]
+    assert figures == [(1, 1, 0, None, None), (2, 1, 1, 4.0, None), (3, 1, 1, 4.0, 1.0)]
+
+
+def test_compiler_errors_have_their_lines_and_do_not_flood():
+    view = folded([wrong("abcdefghij", 4, errors=MOST_DIAGNOSTICS + 5)])
+    head, *details = texts(view)
+    assert head == "turn 4  abcdefgh  quick  compile error: it does not compile"
+    assert details[0] == "  kernel.cpp:3: error: error 0"
+    assert len(details) == MOST_DIAGNOSTICS + 1 and details[-1] == "  and 5 more"
+
+
+def test_a_job_that_fails_says_what_to_do():
+    view = folded(
+        [JobQueued(task="m.py:M", target="cpu"), JobFailed(cause="no inputs", next_step="draft", exit_code=2)]
+    )
+    assert view.state is JobState.failed and view.failure is not None
+    assert texts(view)[-2:] == ["failed: no inputs", "next: draft"]
+
+
+def told(role, text, calls=(), turn=2, **more):
+    event = ModelSaid(conversation=3, turn=turn, role=role, text=text, calls=calls, **more)
+    view = fold(empty("1"), event)
+    assert all(line.conversation == (3 if turn else 0) for line in view.lines)
+    return [(line.kind, line.text) for line in view.lines]
+
+
+def test_a_call_shows_short_arguments_beside_and_a_file_below():
+    call = Called(name="write", arguments='{"path": "kernel.cu", "text": "int a;\\n  int b;\\n"}')
+    assert told("assistant", "Try this.", (call,), tokens=12, seconds=0.51) == [
+        (Kind.phase, "model, turn 2, 12 tokens in 0.5 s"),
+        (Kind.said, "Try this."),
+        (Kind.call, "> write path=kernel.cu"),
+        (Kind.code, "  int a;"),
+        (Kind.code, "    int b;"),
+    ]
+
+
+def test_code_in_what_is_said():
+    kinds = [kind for kind, _ in told("assistant", "before\n```cpp\nint a;\n```\nafter")[1:]]
+    assert kinds == [Kind.said, Kind.code, Kind.code, Kind.code, Kind.said]
+
+
+@pytest.mark.parametrize("arguments", ["{broken", "[1, 2]", '"text"', ""])
+def test_arguments_that_are_no_object_are_shown_as_they_are(arguments):
+    lines = told("assistant", "", (Called(name="edit", arguments=arguments),))
+    assert lines[1][1] == "> edit"
+    assert [text for _, text in lines[2:]] == [f"  {line}" for line in arguments.splitlines()]
+
+
+def test_long_answers_are_cut_and_what_they_report_on_is_named():
+    lines = told("tool", "\n".join(f"line {n}" for n in range(MOST_ANSWER + 10)), candidate="0123456789abcdef")
+    assert lines[0] == (Kind.heard, "< 01234567 line 0")
+    assert len(lines) == MOST_ANSWER + 1 and lines[-1][1] == "  and 10 more lines"
+    assert told("user", "hurry\nup") == [(Kind.user, "to the model: hurry"), (Kind.user, "up")]
