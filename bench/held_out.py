@@ -106,6 +106,7 @@ def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -
         target=options.target,
         out=options.out,
         until=until,
+        parts=parts,
         builders=max(1, len(cores) // parts),
         compiled=options.compile,
         generator=options.generator,

@@ -31,6 +31,7 @@ from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.source.build import build_task
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines
+from kernel_assistant_training.episodes.threads import few_threads
 from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.synth import module_text
 
@@ -45,14 +46,15 @@ HEADROOM = 1.1
 
 @dataclass(frozen=True)
 class Options:
-    """`out` gets rows-TARGET-PART.jsonl and the locks, and has the device's bandwidths. `until` is a time of
-    `time.monotonic`. `cores` are those that this process measures on and `builder_cores` those that it builds on, empty
-    for all; with `cores` it waits for nobody. `sandbox` as for the command line."""
+    """Process `part` of `parts`. `out` gets rows-TARGET-PART.jsonl and the locks, and has the device's bandwidths.
+    `until` is a time of `time.monotonic`. `cores` are those that it measures on and `builder_cores` those that
+    it builds on, empty for all; with `cores` it waits for nobody. `sandbox` as for the command line."""
 
     target: str
     out: Path
     until: float
     part: int = 0
+    parts: int = 1
     builders: int = 1
     cores: tuple[int, ...] = ()
     builder_cores: tuple[int, ...] = ()
@@ -115,7 +117,8 @@ class Judge:
             os.sched_setaffinity(0, options.cores)
         self._cancel = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-held-out-"))
-        self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log", env=ORDER)
+        env = ORDER | (few_threads(options.parts) if options.target == "cuda" else {})
+        self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log", env=env)
         self._worker.start(self._cancel)
         self._device = known_device(options.target, options.out, options.part)
         self._turn = DeviceTurn(options.out / f"device-{options.part if options.cores else self._device.index}.lock")

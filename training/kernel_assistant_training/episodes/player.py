@@ -38,6 +38,7 @@ from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.play import Played, play
 from kernel_assistant_training.episodes.seen import identity, progress
 from kernel_assistant_training.episodes.subject import Subject, subjects
+from kernel_assistant_training.episodes.threads import few_threads
 from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.synth import module_text
 
@@ -70,8 +71,8 @@ class Player:
         self._cancel = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-episodes-"))
         # Devices are numbered as the driver numbers them.
-        order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-        self._worker = Worker(options.python, log=options.out / f"worker-{options.part:02}.log", env=order)
+        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **(few_threads(options.parts) if options.target == "cuda" else {})}
+        self._worker = Worker(options.python, log=options.out / f"worker-{options.part:02}.log", env=env)
         self._worker.start(self._cancel)
         started = time.monotonic() - began
         device = _device(options)

@@ -31,7 +31,7 @@ template <int R> KA_FN shape shape_of(const int64_t (&in)[R], const int64_t (&ou
 // Numbers of a window, outermost dimension first: `ka::pool_of<ka::list<3, 3>, ka::list<2, 2>>`.
 template <int... N> struct list {
   // Counted from the end; 1 where there is none.
-  static constexpr int last(int back) {
+  KA_FN constexpr int last(int back) {
     const int all[] = {1, N...}, n = sizeof...(N);
     return back < n ? all[n - back] : 1;
   }
