@@ -53,7 +53,7 @@ def home(own_state, monkeypatch):
 
 @pytest.fixture(scope="module")
 def shared_home(tmp_path_factory, python_path):
-    """One state folder and one host for the tests of a file: a worker that has loaded torch is warm for the next job."""
+    """One state folder and one host for the tests of a file: a worker that has torch loaded is warm for the next."""
     folder = tmp_path_factory.mktemp("shared")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:

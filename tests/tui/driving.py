@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import time
 
+from kernel_assistant_tui.app import KernelAssistant
+
+
+def opened(project, size=(120, 40), **flags):
+    """The application on `project` in a window of `size`, with the short messages that a user sees; a context manager
+    whose value is the pilot."""
+    return KernelAssistant(project, flags).run_test(size=size, notifications=True)
+
 
 def shown(app):
     """The text of the screen, line by line, as the compositor has it."""
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
-async def until(pilot, *wanted, seconds=60):
+async def until(pilot, *wanted, seconds=45):
     """What the screen shows, once every one of `wanted` is so: a text that it has, or a function that gives true."""
     deadline = time.monotonic() + seconds
     while True:
         await pilot.pause(0.05)
+        if (broken := pilot.app._exception) is not None:
+            raise broken
         text = shown(pilot.app)
         missing = [one for one in wanted if not (one() if callable(one) else one in text)]
         if not missing:
@@ -22,5 +32,5 @@ async def until(pilot, *wanted, seconds=60):
         assert time.monotonic() < deadline, f"not seen: {missing}\n{text}"
 
 
-async def until_gone(pilot, part, seconds=60):
+async def until_gone(pilot, part, seconds=45):
     return await until(pilot, lambda: part not in shown(pilot.app), seconds=seconds)

@@ -1,0 +1,15 @@
+"""Every test of a part sees a terminal with UTF-8, whatever the locale of the run; `utf8` may be replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_assistant_tui.widgets import glyphs
+
+
+@pytest.fixture(autouse=True)
+def utf8(monkeypatch):
+    monkeypatch.setattr("kernel_assistant_tui.widgets.glyphs.draws_boxes", lambda: True)
+    glyphs.utf8.cache_clear()
+    yield True
+    glyphs.utf8.cache_clear()

@@ -1,0 +1,159 @@
+"""The result pane: a real job's figures, with candidates and a job folder that a real store has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kernel_assistant.events import JobFinished
+from kernel_assistant.records import Candidate, InputSource, KernelTask, Plan, Step, Workload, decode
+from kernel_assistant.store import JobOptions, Store
+from kernel_assistant_tui.host.kept import Kept
+from kernel_assistant_tui.view.job_view import empty, fold
+from kernel_assistant_tui.widgets.candidates import Candidates
+from kernel_assistant_tui.widgets.result import EMPTY, Result
+from tests.tui.parts.events import GENERATOR, events_of, folded, right, wrong
+from tests.tui.parts.hosting import driven, until
+
+RECORDED = Path(__file__).parent.parent / "recorded"
+SIZE = (90, 40)
+TASK = KernelTask(path="/m.py", content="", class_name="M", source=InputSource.comment, workloads=(Workload(),))
+
+
+def made(text):
+    """A candidate with a source of its own."""
+    plan = decode((RECORDED / "plan.json").read_bytes(), Plan)
+    return Candidate(plan=plan, sources={"kernel.cpp": text}, origin="generator")
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """Three candidates in a store, and the events that tell of them."""
+    store = Store(tmp_path)
+    job = store.add_job(TASK, JobOptions(), "cpu:0").id
+    candidates = [made(f"int a = {n};\nint same;\n") for n in range(3)]
+    events = [right(one.hash(), n + 1, 3.0 - n) for n, one in enumerate(candidates[:2])]
+    events.append(wrong(candidates[2].hash(), 3))
+    for one, event in zip(candidates, events, strict=True):
+        step = Step(
+            turn=event.turn,
+            message="",
+            candidates=(one,),
+            evaluations=(event.evaluation,),
+            started=0.0,
+            ended=1.0,
+        )
+        store.add_step(job, step)
+    return tmp_path, [one.hash() for one in candidates], folded(events, job)
+
+
+def cells(table, column):
+    return [str(cell) for cell in table.get_column(column)]
+
+
+def test_nothing_is_said_before_there_is_something(tmp_path):
+    async def play(app, pilot):
+        assert EMPTY in app.shown
+        app.widget.show(empty("1"))
+        app.widget.focus()
+        for key, words in {
+            "l": "There is no candidate that is right yet",
+            "d": "known when the job has ended",
+            "r": "Mark two candidates",
+        }.items():
+            await pilot.press(key)
+            await until(pilot, lambda words=words: words in app.shown)
+        await pilot.press("c", "space", "enter", "z", "b")
+        assert "waiting for its turn" in app.shown
+
+    driven(Result(tmp_path), play, SIZE)
+
+
+def test_a_real_job_from_its_first_event_to_its_last(tmp_path):
+    async def play(app, pilot):
+        view = empty("1")
+        for event in events_of(GENERATOR):
+            view = fold(view, event)
+            app.widget.show(view)
+        await until(pilot, lambda: "stopped:" in app.shown)
+        assert "Speed-up over turns" in app.shown and "Free, without a kernel" in app.shown
+        await pilot.press("tab")
+        app.widget.focus()
+        await pilot.press("c")
+        await pilot.pause()
+        assert app.query_one(Candidates).row_count == len(view.candidates)
+        await pilot.resize_terminal(30, 6)
+        await pilot.resize_terminal(2, 1)
+        await pilot.resize_terminal(*SIZE)
+        await pilot.press("b")
+        await pilot.pause()
+        assert "Speed-up over turns" in app.shown
+
+    driven(Result(tmp_path), play, SIZE)
+
+
+def test_candidates_are_sorted_chosen_and_compared(judged):
+    state, names, view = judged
+
+    async def play(app, pilot):
+        app.widget.show(view)
+        app.widget.focus()
+        await pilot.press("c")
+        await pilot.pause()
+        table = app.query_one(Candidates)
+        short = [name[:8] for name in names]
+        assert cells(table, "candidate") == [short[1], short[0], short[2]]
+        assert cells(table, "outcome") == ["correct", "correct", "compile error"]
+        await pilot.press(*"zzzz")
+        assert cells(table, "turn") == ["1", "2", "3"]
+        table._by(4)
+        assert cells(table, "turn") == ["3", "2", "1"]
+        table.move_cursor(row=0)
+        await pilot.press("enter")
+        await until(pilot, lambda: "int a = 2;" in app.shown)
+        assert f"{short[2]} of turn 3, compile error" in app.shown
+        await pilot.press("c", "space", "down", "space")
+        await until(pilot, lambda: "-int a = 2;" in app.shown and "+int a = 1;" in app.shown)
+        assert "compile error (quick)" in app.shown and "2.00×" in app.shown
+        assert "int same;" in app.widget.text
+
+    driven(Result(state), play, SIZE)
+
+
+def test_a_candidate_that_is_judged_again_stays_one_row(judged):
+    state, names, view = judged
+
+    async def play(app, pilot):
+        app.widget.show(view)
+        app.widget.focus()
+        await pilot.press("c")
+        await pilot.pause()
+        app.widget.show(fold(view, wrong(names[1], 4, tier=view.candidates[0].evaluation.tier.full)))
+        await pilot.pause()
+        table = app.query_one(Candidates)
+        assert table.row_count == 3
+        assert sorted(cells(table, "outcome")) == ["compile error", "compile error", "correct"]
+
+    driven(Result(state), play, SIZE)
+
+
+def test_what_is_not_kept_is_called_that(judged):
+    state, names, view = judged
+    kept = Kept(state)
+    assert kept.sources(names[0])["kernel.cpp"].startswith("int a = 0;")
+    assert kept.sources("0123456789abcdef") == {}
+    diff, notes = kept.diff("999")
+    assert diff == "" and notes == ["no job '999'"]
+    result = events_of(GENERATOR)[-1].result
+    gone = replace(result, artifacts={"evaluation.json": str(state)})
+    assert kept.facts(gone)[-1][0] == "tried"
+
+    async def play(app, pilot):
+        app.widget.show(fold(replace(view, job="host:3"), JobFinished(result=gone)))
+        app.widget.focus()
+        await pilot.press("d")
+        await until(pilot, lambda: "no job 'host:3'" in app.shown)
+
+    driven(Result(state), play, SIZE)

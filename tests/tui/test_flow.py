@@ -1,0 +1,158 @@
+"""What a user does from the list of classes to the applied kernel and back, with real jobs on the CPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from kernel_assistant.config import resolve
+from kernel_assistant.session.client import Client
+from tests.tui.conftest import BARE, MODEL
+from tests.tui.driving import opened, shown, until, until_gone
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+
+WIDE = (150, 45)
+RUN = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from model import Gate
+x = torch.randn(256, 1024)
+expected = torch.sigmoid(x) * torch.tanh(x) + torch.relu(x) * 0.5
+with torch.no_grad():
+    assert torch.allclose(Gate().eval()(x), expected, atol=1e-5)
+import model_kernels
+print(model_kernels.counters())
+"""
+
+
+@pytest.fixture(scope="module")
+def project(shared_home):
+    folder = shared_home / "project"
+    folder.mkdir()
+    (folder / "model.py").write_text(MODEL)
+    return folder
+
+
+def run(project):
+    """What the applied kernels have counted in a program of the user's."""
+    done = subprocess.run([sys.executable, "-c", RUN, str(project)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+async def test_from_the_class_to_its_kernels_and_back(project, tmp_path):
+    path = project / "model.py"
+    async with opened(project, WIDE) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("s")
+        await until(pilot, "started on cpu:0", "module exported: 6 operators")
+        await until(pilot, "turn 1", "correct")
+        ended = await until(pilot, "ended:")
+        assert "torch.compile" in ended
+
+        await pilot.press("3", "l")
+        await until(pilot, "#pragma omp")
+        await pilot.press("d")
+        await until(pilot, "+ ")
+        await pilot.press("a")
+        await until(pilot, "Apply job 1", "+")
+        assert path.read_text() == MODEL
+        await pilot.press("a")
+        await until(pilot, "is served by model_kernels/")
+        assert path.read_text() != MODEL
+        assert "Gate" in run(project)
+
+        await pilot.press("1", "v")
+        await until(pilot, "verified")
+        await pilot.press("u")
+        await until(pilot, "Take the kernels of Gate out")
+        await pilot.press("u")
+        await until(pilot, "byte for byte as before")
+        assert path.read_text() == MODEL and not (project / "model_kernels").exists()
+
+
+async def test_a_look_at_the_diff_changes_nothing(project):
+    async with opened(project, WIDE) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("enter")
+        await until(pilot, "ended:")
+        await pilot.press("a")
+        await until(pilot, "Apply job 1")
+        await pilot.press("escape")
+        await until_gone(pilot, "Apply job 1")
+    assert (project / "model.py").read_text() == MODEL
+
+
+async def test_history_has_it_after_a_restart(project):
+    Client(resolve()[0]).shutdown()
+    async with opened(project, WIDE) as pilot:
+        await until(pilot, "Gate")
+        assert "ended:" not in shown(pilot.app)
+        await pilot.press("h")
+        await until(pilot, "2 of 2")
+        await pilot.press(*"check")
+        await until(pilot, "1 of 2", "check Gate")
+        await pilot.press(*["backspace"] * 5, *"gate", "enter", "down", "enter")
+        await until(pilot, "1 Gate", "ended:", "turn 1")
+        await pilot.press("3", "l")
+        await until(pilot, "#pragma omp")
+    assert Client(resolve()[0]).status() is None
+
+
+async def test_cancelled_with_what_it_found(project):
+    async with opened(project, WIDE, budget=600.0) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("s")
+        await until(pilot, "turn 1", "correct")
+        await pilot.press("x")
+        await until(pilot, "ended: cancelled", seconds=20)
+        assert not [one for one in Client(resolve()[0]).jobs() if one.state.active]
+
+
+async def test_a_worker_that_is_killed_is_told_of_and_the_job_ends(project):
+    async with opened(project, WIDE, budget=20.0) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("s")
+        await until(pilot, "module exported")
+        host = Client(resolve()[0]).status()["pid"]
+        workers = [one for one in psutil.Process(host).children(recursive=True) if "boot.py" in " ".join(one.cmdline())]
+        workers[0].kill()
+        await until(pilot, "warning:", seconds=20)
+        await until(pilot, lambda: "ended:" in shown(pilot.app) or "failed:" in shown(pilot.app))
+
+
+async def test_a_class_without_inputs_gets_a_draft_and_runs(project):
+    path = project / "bare.py"
+    path.write_text(BARE)
+    async with opened(project, WIDE, budget=1.0) as pilot:
+        await until(pilot, "Bare")
+        await pilot.press("slash", *"bare", "enter", "s")
+        await until(pilot, "Mend this draft", "get_inputs")
+        await pilot.press("escape")
+        await until_gone(pilot, "Mend this draft")
+        assert path.read_text() == BARE
+        await pilot.press("s")
+        await until(pilot, "Mend this draft")
+        await pilot.press("f2")
+        await until(pilot, "module exported")
+        assert path.read_text().startswith(BARE) and "def get_inputs" in path.read_text()
+        await pilot.press("x")
+        await until(pilot, "ended:")
+
+
+async def test_exported_to_a_folder(project):
+    async with opened(project, WIDE) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("h")
+        await until(pilot, "History")
+        await pilot.press(*"gain", "enter", "end", "enter")
+        await until(pilot, "1 Gate", "ended:")
+        await pilot.press("w")
+        await until(pilot, "Export the kernels of job 1", "gate_kernels")
+        await pilot.press("enter")
+        await until(pilot, "Gate is in")
+    exported = list((project / "gate_kernels").rglob("*.py"))
+    assert any("ModelNew" in one.read_text() for one in exported)

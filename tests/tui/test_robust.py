@@ -1,0 +1,94 @@
+"""What happens to terminals and to projects while the application looks at them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tui.conftest import BARE, MODEL
+from tests.tui.driving import opened, until, until_gone
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_any_size_of_window_is_lived_through(project):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate")
+        for width, height in ((0, 0), (1, 1), (200, 1), (1, 60), (33, 8), (34, 9), (80, 24), (119, 40), (300, 100)):
+            await pilot.resize_terminal(width, height)
+            await pilot.press("2", "3", "4", "1", "down")
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, "Gate")
+
+
+async def test_a_window_that_is_too_small_says_so(project):
+    async with opened(project, (33, 8)) as pilot:
+        await until(pilot, "too small")
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, "Gate")
+
+
+async def test_one_pane_in_a_narrow_window_all_in_a_wide_one(project):
+    async with opened(project, (80, 24)) as pilot:
+        await until(pilot, "Gate")
+        for key, seen in (("2", "#episode"), ("3", "#result"), ("4", "#devices"), ("1", "#modules")):
+            await pilot.press(key)
+            await pilot.pause()
+            panes = ("#modules", "#episode", "#result", "#devices")
+            shown = [one for one in panes if pilot.app.screen.query_one(one).region.area]
+            assert shown == [seen]
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause()
+        assert all(pilot.app.screen.query_one(one).region.area for one in panes)
+
+
+async def test_a_project_of_a_thousand_files(project):
+    for number in range(1000):
+        folder = project / f"part{number % 20}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"m{number}.py").write_text(BARE.replace("Bare", f"Bare{number}"))
+    async with opened(project, (80, 24)) as pilot:
+        await until(pilot, "1001")
+        await pilot.press("slash", *"bare777")
+        await until(pilot, "Bare777", "1 of 1001")
+
+
+async def test_files_come_change_and_go_under_it(project):
+    path = project / "model.py"
+    async with opened(project, (80, 24)) as pilot:
+        await until(pilot, "Gate")
+        (project / "bare.py").write_text(BARE)
+        await until(pilot, "Bare")
+        path.write_text(MODEL.replace("Gate", "Renamed"))
+        await until(pilot, "Renamed")
+        path.unlink()
+        await until_gone(pilot, "Renamed")
+        (project / "bare.py").write_text("class Broken(nn.Module:\n")
+        await until_gone(pilot, "Bare")
+        (project / "bare.py").write_bytes(b"\xff\xfe\x00\x80")
+        path.write_text(MODEL)
+        await until(pilot, "Gate")
+
+
+async def test_a_file_that_is_deleted_before_its_class_is_started(project):
+    path = project / "model.py"
+    async with opened(project, (80, 24)) as pilot:
+        await until(pilot, "Gate")
+        path.unlink()
+        await pilot.press("s")
+        await until(pilot, "model.py")
+        await until_gone(pilot, "Gate")
+
+
+async def test_a_folder_without_modules_says_what_to_do(home):
+    empty = home / "empty"
+    empty.mkdir()
+    async with opened(empty, (80, 24)) as pilot:
+        await until(pilot, "No nn.Module classes", "kernel-assistant")
+
+
+async def test_a_folder_that_goes_away(project):
+    async with opened(project, (80, 24)) as pilot:
+        await until(pilot, "Gate")
+        (project / "model.py").unlink()
+        project.rmdir()
+        await until(pilot, "No nn.Module classes")

@@ -1,0 +1,161 @@
+"""The program as it is packed, in a terminal of its own: what a test inside its process cannot see."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernel_assistant.session.client import Client
+from kernel_assistant.store import JobState
+from tests.tui.terminal import Terminal
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux (apt install tmux)"),
+]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory, root):
+    """The wheel, as pip would lay it out."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=root, capture_output=True, check=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def open_terminal(installed, project):
+    """Size and environment → a terminal with the program in it."""
+    opened = []
+
+    def start(width=120, height=40, **environ):
+        command = [sys.executable, "-m", "kernel_assistant", "tui", str(project)]
+        environ = {"PYTHONPATH": str(installed), "LANG": "C.UTF-8", "LC_ALL": "", "NO_COLOR": "", **environ}
+        wanted = {name: text for name, text in environ.items() if text}
+        kept = [name for name in ("LANG", "LC_ALL", "LC_CTYPE", "NO_COLOR") if name not in wanted]
+        unset = [word for name in kept for word in ("-u", name)]
+        opened.append(Terminal(["env", *unset, *command], cwd=project, width=width, height=height, environ=wanted))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def ended(pid, seconds=10):
+    deadline = time.monotonic() + seconds
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, f"{pid} goes on"
+        time.sleep(0.05)
+    return True
+
+
+def test_a_job_from_start_to_end_and_out(open_terminal, start_host, steered):
+    start_host("tiny_host.py")
+    steered("tick 50")
+    terminal = open_terminal(80, 24)
+    terminal.until("Gate")
+    terminal.press("s")
+    terminal.until("turn 1")
+    terminal.until("ended:")
+    terminal.press("1")
+    terminal.until("modules")
+    terminal.press("q")
+    assert terminal.until_ended() == 0
+
+
+def test_a_window_that_is_closed_leaves_the_job_and_no_process(open_terminal, start_host, steered, settings):
+    start_host("tiny_host.py")
+    steered("wait")
+    first = open_terminal()
+    first.until("Gate")
+    first.press("s")
+    first.until("started on")
+    pid = first.pid
+    first.hang_up()
+    assert ended(pid)
+    assert [row.state for row in Client(settings).jobs()] == [JobState.running]
+    second = open_terminal()
+    second.until("started on", "1 Gate")
+    second.press("x")
+    second.until("ended: cancelled")
+
+
+def test_a_window_that_shrinks_to_nothing_comes_back(open_terminal):
+    terminal = open_terminal()
+    terminal.until("Gate")
+    for size in ((1, 1), (2, 40), (200, 1), (300, 90), (80, 24)):
+        terminal.resize(*size)
+    terminal.until("Gate", "modules")
+    assert terminal.status is None
+
+
+def test_without_colours_everything_is_grey(open_terminal):
+    """Every colour that the terminal is told has equal red, green and blue; the chosen row can still be told."""
+    grey = open_terminal(NO_COLOR="1")
+    grey.until("Gate")
+    assert colours(grey) and all(red == green == blue for red, green, blue in colours(grey))
+    usual = open_terminal()
+    usual.until("Gate")
+    assert not all(red == green == blue for red, green, blue in colours(usual))
+
+
+def colours(terminal):
+    shown = terminal.text(colours=True)
+    assert not re.search(r"\x1b\[[0-9;]*\b(3[1-6]|4[1-6]|9[1-6])m", shown)
+    return {tuple(map(int, found)) for found in re.findall(r"[34]8;2;(\d+);(\d+);(\d+)", shown)}
+
+
+def test_without_utf8_everything_is_ascii(open_terminal, start_host, steered):
+    start_host("tiny_host.py")
+    path = steered("tick 5", "ascii.py")
+    terminal = open_terminal(LANG="C", LC_ALL="C")
+    terminal.until("Gate")
+    terminal.press("s")
+    shown = terminal.until("ended:")
+    for key in ("question_mark", "escape", "h", "escape", "3", "4"):
+        terminal.press({"question_mark": "?"}.get(key, key))
+        time.sleep(0.3)
+        shown += terminal.text()
+    assert path.parent.name not in shown
+    assert shown.isascii(), {character for character in shown if not character.isascii()}
+
+
+def test_it_loads_neither_torch_nor_numpy(open_terminal, start_host, steered):
+    start_host("tiny_host.py")
+    steered("tick 5")
+    terminal = open_terminal()
+    terminal.until("Gate")
+    terminal.press("s")
+    terminal.until("ended:")
+    libraries = {Path(one.path).name for one in psutil.Process(terminal.pid).memory_maps()}
+    assert any("python" in name or "libc" in name for name in libraries)
+    assert not [name for name in libraries if "torch" in name or "numpy" in name]
+
+
+def test_an_editor_gets_the_terminal_and_gives_it_back(open_terminal, project):
+    editor = project / "editor"
+    editor.write_text("#!/bin/sh\necho editing $1; read word; sed -i s/Gate/$word/ $2\n")
+    editor.chmod(0o755)
+    terminal = open_terminal(EDITOR=str(editor), VISUAL="")
+    terminal.until("Gate")
+    terminal.press("e")
+    terminal.until("editing")
+    terminal.write("Edited")
+    terminal.press("enter")
+    terminal.until("Edited", "modules")
+    assert "class Edited" in (project / "model.py").read_text()
+    assert os.path.exists(editor)
