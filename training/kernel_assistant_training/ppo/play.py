@@ -207,7 +207,7 @@ class _Episode:
 
 
 def asked_for(transcript: Transcript) -> tuple[str, ...]:
-    """For each reply: "evaluate" (something was judged), "finish", "idle" (nothing was asked for), or "schema" (a call, a
+    """For each reply: "evaluate" (something was judged), "finish", "idle" (nothing was asked), or "schema" (a call, a
     plan or a head of directives that could not be read)."""
     found = []
     for place, message in enumerate(transcript.messages):

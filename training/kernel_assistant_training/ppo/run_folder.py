@@ -61,7 +61,7 @@ class RunFolder:
         fails."""
         folder = self.path / f"checkpoint-{state.iteration:06}"
         partial = folder.with_suffix(".partial")
-        with boundary(StoreError, f"{folder} could not be written; {self.named()}"):
+        with boundary(StoreError, f"{folder} could not be written"):
             try:
                 partial.mkdir()
                 copy_around(around, partial)

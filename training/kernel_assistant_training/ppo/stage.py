@@ -73,8 +73,9 @@ def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device 
 
 
 def _run(options: StageOptions, folder: RunFolder, given: Sequence[Task], device: torch.device) -> Path:
-    start, state = folder.latest() or (options.base, State(kl_coefficient=options.kl.coefficient))
-    folder.drop_metrics_behind(state.iteration)
+    found = folder.latest()
+    start, state = found or (options.base, State(kl_coefficient=options.kl.coefficient))
+    folder.drop_metrics_behind(state.iteration if found else -1)
     actor = Actor.load(start, device)
     reference = Actor.load(options.base, device) if options.kl.coefficient else None
     learner = Learner(actor, options.update, replace(options.kl, coefficient=state.kl_coefficient), reference=reference)
@@ -82,9 +83,9 @@ def _run(options: StageOptions, folder: RunFolder, given: Sequence[Task], device
     replies = engine(actor, id_of(tokenizer, TURN_END), rows=options.rows, context=options.play.context)
     with Pool(_pool(options)) as pool:
         rollouts = Rollouts(pool, replies, tokenizer, options.seed)
-        if not state.iteration:
-            start = folder.save(actor, options.base, state)
+        if found is None:
             folder.add_metrics(options.stage, 0, _held_out(options, rollouts, 0))
+            start = folder.save(actor, options.base, state)
         while state.iteration < options.iterations:
             number, began = state.iteration + 1, time.monotonic()
             random = Random(f"{options.stage} {options.seed} {number}")

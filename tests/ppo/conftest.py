@@ -1,0 +1,117 @@
+"""A task, and a small model that writes a right or a wrong kernel for it with the toss of a coin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import islice
+from random import Random
+
+import msgspec
+import pytest
+import torch
+
+from kernel_assistant.records.codec import encode
+from kernel_assistant.records.transcript import Message
+from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.architecture import SMALL, Llama
+from kernel_assistant_training.conversation import Encoder
+from kernel_assistant_training.episodes.lesson import FINISH
+from kernel_assistant_training.episodes.subject import subjects
+from kernel_assistant_training.folder import save_folder
+from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.tasks import Task, of_graph
+from kernel_assistant_training.synth import prompt
+from kernel_assistant_training.tokenizer import load, vocabulary_size
+
+#: Steps until the answers are known by heart.
+STEPS = 90
+
+
+@dataclass(frozen=True)
+class Coin:
+    """`folder` of the model; `right` and `wrong` are what it says, `cache` has the device's bandwidths."""
+
+    folder: object
+    task: Task
+    right: str
+    wrong: str
+    cache: object
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """Bandwidths are given: on a busy machine they cannot be measured."""
+    where = tmp_path_factory.mktemp("cache")
+    device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
+    (where / "devices").mkdir()
+    (where / "devices" / f"{device.key}.json").write_bytes(encode(device))
+    return where
+
+
+@pytest.fixture(scope="session")
+def coin(tmp_path_factory, cache):
+    subject = min(islice(subjects(1, "cpu"), 12), key=lambda one: len(one.answers[0].source))
+    task = of_graph(subject.graph, "cpu")
+    source = subject.answers[0].source
+    right, wrong = (
+        f"```cpp\n{text.rstrip()}\n```\n" for text in (source, source.replace("{\n", "{\n  undeclared;\n", 1))
+    )
+    assert right != wrong
+    return Coin(trained(task, right, wrong, tmp_path_factory.mktemp("coin")), task, right, wrong, cache)
+
+
+def said(content):
+    return Message(role="assistant", content=content)
+
+
+def heard(content):
+    return Message(role="tool", content=content, tool_call_id="evaluate")
+
+
+def conversations(task, right, wrong, random):
+    """One of either kind: with a fault first it is repaired; what is right is ended."""
+    begin = prompt(task.canonical, "cpu", random)
+    ok = heard(f"ok {random.uniform(0.1, 2):.3f} floor .{random.randint(10, 99)}")
+    fault = [said(wrong), heard("compile L4 'undeclared' was not declared in this scope")]
+    return [[*begin, *before, said(right), ok, said(FINISH)] for before in ([], fault)]
+
+
+def trained(task, right, wrong, folder):
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    tokenizer = load()
+    shape = replace(SMALL, vocabulary=vocabulary_size(tokenizer), width=96, inner=192, layers=2, heads=2, head_width=48)
+    save_folder(Llama(shape), folder)
+    actor, random, encoder = Actor.load(folder, torch.device("cpu")), Random(0), Encoder(tokenizer)
+    optimiser = torch.optim.AdamW(actor.model.parameters(), lr=4e-3, betas=(0.9, 0.95))
+    for step in range(STEPS):
+        for group in optimiser.param_groups:
+            group["lr"] = 4e-3 * min(1.0, 3 * (1 - step / STEPS))
+        rows = [encoder.encode(one) for one in conversations(task, right, wrong, random)]
+        ids = torch.zeros(2, max(len(one.ids) for one in rows), dtype=torch.long)
+        learned = torch.zeros(ids.shape, dtype=torch.bool)
+        for row, one in enumerate(rows):
+            ids[row, : len(one.ids)], learned[row, : len(one.ids)] = torch.tensor(one.ids), torch.tensor(one.learned)
+        loss = -actor(ids, learned).logprobs.sum() / learned.sum()
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(actor.model.parameters(), 1.0)
+        optimiser.step()
+    save_folder(as_llama(actor, shape), folder)
+    torch.set_num_threads(threads)
+    return folder
+
+
+def as_llama(actor, shape):
+    model, known = Llama(shape), actor.model.state_dict()
+    model.load_state_dict({name: known[name] for name in model.state_dict()})
+    return model

@@ -1,0 +1,102 @@
+"""The pool with real workers: each candidate once, a lost worker costs the evaluation that it was at."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from itertools import islice
+from random import Random
+
+import pytest
+
+from kernel_assistant.agent.directives import candidate_from
+from kernel_assistant.errors import DeviceError
+from kernel_assistant.records import Outcome
+from kernel_assistant_training.episodes.subject import subjects
+from kernel_assistant_training.ppo.pool import Asked, Pool, PoolOptions
+from kernel_assistant_training.ppo.tasks import most_level, of_graph, tasks
+
+
+@pytest.fixture
+def options(tmp_path, cache):
+    return PoolOptions(target="cpu", out=tmp_path, cache=cache, python=sys.executable)
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """Two tasks with a right candidate each, and for the first one that is wrong and one that does not compile."""
+    found = []
+    for subject in islice(subjects(1, "cpu"), 2):
+        task, source = of_graph(subject.graph, "cpu"), subject.answers[0].source
+        versions = [source, source.replace("{\n", "{\n  undeclared;\n", 1), source.replace("{\n", "{\n  return;\n", 1)]
+        found += [
+            Asked(task, candidate_from({"kernel.cpp": text}, task.graph, "cpu", task.canonical))
+            for text in versions[: 1 if found else 3]
+        ]
+    return found
+
+
+def test_identical_candidates_are_judged_once_also_after_a_restart(options, asked):
+    right, broken, wrong, other = asked
+    with Pool(options) as pool:
+        opened = pool.open([right.task, other.task])
+        assert opened.keys() == {right.task.key, other.task.key}
+        assert all(one.baseline.eager_ms > 0 for one in opened.values())
+        first = pool.judge([right, other, right, broken, wrong])
+        outcomes = [Outcome.correct, Outcome.correct, Outcome.correct, Outcome.compile_error, Outcome.incorrect]
+        assert [one.outcome for one in first] == outcomes
+        assert first[0] is first[2]
+        assert (pool.judged, pool.repeated, pool.void) == (4, 1, 0)
+    with Pool(options) as pool:
+        pid = pool.workers[0].process.process.pid
+        assert pool.judge([wrong, right]) == [first[4], first[0]]
+        assert (pool.judged, pool.repeated) == (0, 2)
+        os.kill(pid, 0)
+
+
+def test_a_lost_worker_costs_one_evaluation(options, asked):
+    right, _, wrong, other = asked
+    with Pool(options) as pool:
+        pool.open([right.task])
+        worker = pool.workers[0]
+        # Killed while it judges: when the first answer of this round is asked for.
+        stopped = threading.Event()
+        once = worker._judged
+
+        def judged(environment, candidate, tier):
+            if not stopped.is_set():
+                stopped.set()
+                os.kill(worker.process.process.pid, signal.SIGKILL)
+            return once(environment, candidate, tier)
+
+        worker._judged = judged
+        found = pool.judge([right, wrong, other])
+        assert found[0] is None
+        assert [one.outcome for one in found[1:]] == [Outcome.incorrect, Outcome.correct]
+        assert (pool.judged, pool.void) == (3, 1)
+        lines = (options.out / "evaluations.jsonl").read_text().splitlines()
+        assert len(lines) == 2, "what is void is not kept for another start"
+
+
+def test_without_a_worker_it_says_so(options, asked):
+    with Pool(options) as pool:
+        worker = pool.workers[0]
+        worker.process.python = "/nowhere/python"
+        worker.process.kill()
+        with pytest.raises(DeviceError, match="no worker is left to judge: /nowhere/python"):
+            pool.judge([asked[0], asked[3]])
+
+
+def test_tasks_are_of_their_split_different_and_the_same_again():
+    drawn = [tasks("cpu", 6, Random(3), most_level=2) for _ in range(2)]
+    assert [one.key for one in drawn[0]] == [one.key for one in drawn[1]]
+    assert len({one.key for one in drawn[0]}) == 6 and all(one.level <= 2 for one in drawn[0])
+    withheld = tasks("cpu", 3, Random(3), wanted="held_out")
+    assert not {one.key for one in withheld} & {one.key for one in tasks("cpu", 40, Random(3))}
+
+
+def test_the_curriculum_leads_from_one_operator_to_five():
+    assert [most_level(number, 9) for number in range(1, 12)] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5]
+    assert most_level(1, 0) == 5
