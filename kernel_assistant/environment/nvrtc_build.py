@@ -2,7 +2,7 @@
 
     python nvrtc_build.py LIBRARY BUILTINS UNIT OUTPUT OPTIONS... -- NVCC FLAGS...
 
-NVRTC is nvcc's compiler as a library: the same machine code in a third of the time, without the programs that nvcc
+NVRTC is nvcc's compiler as a library: as good as the same machine code in half the time, without the programs that nvcc
 starts. What it refuses is nvcc's to judge, and to report: it has no headers of the C++ library.
 """
 
