@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from kernel_assistant.environment.session import Environment
-from tests.common.caches import new_cache
 from tests.judge import kernels
 
 
@@ -20,7 +19,7 @@ def cancel() -> threading.Event:
 
 @pytest.fixture(scope="module")
 def norm(tmp_path_factory: pytest.TempPathFactory, cancel: threading.Event) -> Iterator[Environment]:
-    cache = new_cache(tmp_path_factory.mktemp("cache"))
+    cache = tmp_path_factory.mktemp("cache")
     worker = kernels.new_worker(cache / "worker.log")
     with kernels.environment(worker, cache, cancel=cancel) as opened:
         yield opened

@@ -9,7 +9,6 @@ from kernel_assistant.agent.directives import DirectiveError, candidate_from
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.records import Outcome
 from tests.agent.models import EVALUATE, FINISH, calls, model, observations, write
-from tests.common.caches import new_cache
 from tests.judge import kernels
 from tests.residual.modules import LINEAR
 
@@ -36,7 +35,7 @@ extern "C" void between(const between_args* a) {{
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory):
-    cache = new_cache(tmp_path_factory.mktemp("cache"))
+    cache = tmp_path_factory.mktemp("cache")
     worker = kernels.new_worker(cache / "worker.log")
     with kernels.environment(worker, cache, kernels.task(LINEAR, "Linear")) as environment:
         yield environment

@@ -11,13 +11,12 @@ import psutil
 import pytest
 
 from kernel_assistant.environment.worker_client import Worker
-from tests.common.caches import new_cache
 from tests.judge import kernels
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new_cache(tmp_path_factory.mktemp("cache"))
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.judged import Judged
+from tests.common.caches import new_cache
 from tests.episodes import written
 from tests.judge import kernels
 
@@ -27,7 +28,7 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    cache, cancel, measured = tmp_path_factory.mktemp("cache"), threading.Event(), []
+    cache, cancel, measured = new_cache(tmp_path_factory.mktemp("cache")), threading.Event(), []
 
     class Counting:
         def __enter__(self) -> None:

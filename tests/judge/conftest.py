@@ -9,14 +9,13 @@ import pytest
 
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.worker_client import Worker
-from tests.common.caches import new_cache
 from tests.judge import kernels
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Builds and the device's bandwidths, shared by the session."""
-    return new_cache(tmp_path_factory.mktemp("cache"))
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Numerics, Plan, Workload
 from kernel_assistant.targets.detect import detect
+from tests.common.caches import new_cache
 
 ROWS, WIDTH = 48, 256
 
@@ -111,7 +112,7 @@ def environment(
         device=detect("cpu"),
         worker=worker,
         sandbox_mode="auto",
-        cache_dir=cache,
+        cache_dir=new_cache(cache),
         cancel=cancel or threading.Event(),
         emit=seen.append,
     ) as opened:

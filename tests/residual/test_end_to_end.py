@@ -19,7 +19,6 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search import initial
 from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.session.artifacts import write_result
-from tests.common.caches import new_cache
 from tests.judge import kernels
 from tests.residual.modules import MODULES
 
@@ -59,7 +58,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new_cache(tmp_path_factory.mktemp("cache"))
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -12,7 +12,6 @@ from kernel_assistant.environment.session import Environment
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search import initial
 from kernel_assistant.records import Candidate, Outcome, Tier
-from tests.common.caches import new_cache
 from tests.hostile.plan_attacks import PYTHON, SYSTEM
 from tests.judge import kernels
 from tests.residual.modules import LINEAR
@@ -23,7 +22,7 @@ BORROWED = 'python("import torch\\ntorch.rand(8, 8) @ torch.rand(8, 8)");'
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    cache = new_cache(tmp_path_factory.mktemp("cache"))
+    cache = tmp_path_factory.mktemp("cache")
     worker = kernels.new_worker(cache / "worker.log")
     with kernels.environment(worker, cache, kernels.task(LINEAR, "Linear")) as opened:
         yield opened

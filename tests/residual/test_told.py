@@ -19,7 +19,6 @@ from kernel_assistant.policy.generator import GeneratorPolicy
 from kernel_assistant.records import JobOutcome, Numerics, Outcome, StopReason, Tier
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.outcome import best_of
-from tests.common.caches import new_cache
 from tests.common.results import result
 from tests.judge import kernels
 from tests.residual.modules import CONV
@@ -34,7 +33,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new_cache(tmp_path_factory.mktemp("cache"))
+    return tmp_path_factory.mktemp("cache")
 
 
 def test_full_tier_and_what_is_told(worker: Worker, cache: Path, tmp_path: Path) -> None:

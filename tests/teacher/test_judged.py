@@ -19,6 +19,7 @@ from kernel_assistant.records.canonical import canonical
 from kernel_assistant.source.build import build_task
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.teacher import answers
+from tests.common.caches import new_cache
 from tests.teacher.units import UNITS
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\nclass Model(nn.Module):\n"
@@ -136,7 +137,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 
 
 def _judged(task: KernelTask, worker: Worker, cache: Path) -> list[Evaluation]:
-    how = {"worker": worker, "sandbox_mode": "auto", "cache_dir": cache, "cancel": threading.Event()}
+    how = {"worker": worker, "sandbox_mode": "auto", "cache_dir": new_cache(cache), "cancel": threading.Event()}
     with open_environment(task, device=detect(task.target), emit=lambda event: None, **how) as environment:  # type: ignore[arg-type]
         named = canonical(environment.graph)
         found = answers(named, task.target, Random(0), 2)
