@@ -9,7 +9,7 @@ from kernel_assistant.records import Accuracy, Diagnostic, Evaluation, Outcome, 
 from kernel_assistant_tui.view.job_view import JobView, empty, fold
 
 #: `optimize` of examples/gated_rms_norm.py by the generator.
-GENERATOR = Path(__file__).parent.parent / "recorded" / "events.jsonl"
+GENERATOR = Path(__file__).parent / "generator_episode.jsonl"
 #: `optimize` of a chain of pointwise operators by the shipped model, eight conversations, then by the generator.
 MODEL = Path(__file__).parent / "model_episode.jsonl"
 

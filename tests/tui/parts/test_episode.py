@@ -48,12 +48,12 @@ def test_a_first_conversation_is_labelled_when_a_second_one_comes():
     async def play(app, pilot):
         view = empty("1")
         for event in events_of(MODEL):
-            if getattr(event, "conversation", 2) == 2:
+            if getattr(event, "conversation", 1) == 1:
                 view = fold(view, event)
         app.widget.show(view)
-        assert "[2]" not in app.widget.text
-        app.widget.show(replace(view, conversations=3))
-        assert "[2] ```cpp" in app.widget.text
+        assert "[1]" not in app.widget.text
+        app.widget.show(replace(view, conversations=2))
+        assert "[1] ```cpp" in app.widget.text
 
     driven(Episode(), play, (100, 24))
 
