@@ -27,9 +27,9 @@ def fingerprint(text: str, class_name: str) -> str:
     statements = _definitions(nodes)
     wanted, seen, parts = [class_name], {class_name}, []
     while wanted:
-        for text_of, names in statements.get(wanted.pop(), ()):
-            parts.append(text_of)
-            fresh = sorted(name for name in names if name in statements and name not in seen)
+        for text_of, node in statements.get(wanted.pop(), ()):
+            parts.append(text_of or canonical(node))
+            fresh = sorted(name for name in _names(node) if name in statements and name not in seen)
             seen.update(fresh)
             wanted.extend(fresh)
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
@@ -59,12 +59,13 @@ def _is_script(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
 
 
-def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, set[str]]]]:
-    """Name → (canonical text, names used) of each statement that binds it."""
-    found: dict[str, list[tuple[str, set[str]]]] = {}
+def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, ast.stmt]]]:
+    """Name → (text, statement) of each statement that binds it; "" where the text is the statement's canonical one,
+    which takes longer to make than all of the file to parse."""
+    found: dict[str, list[tuple[str, ast.stmt]]] = {}
     for node in nodes:
         for name, text in _bindings(node):
-            found.setdefault(name, []).append((text, _names(node)))
+            found.setdefault(name, []).append((text, node))
     return found
 
 
@@ -86,7 +87,7 @@ def _global_names(table: symtable.SymbolTable, outermost: bool = False) -> Itera
 
 def _bindings(node: ast.stmt) -> Iterator[tuple[str, str]]:
     if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-        yield node.name, canonical(node)
+        yield node.name, ""
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
         module = f"{'.' * node.level}{node.module or ''}:" if isinstance(node, ast.ImportFrom) else ""
         for alias in node.names:
@@ -96,7 +97,7 @@ def _bindings(node: ast.stmt) -> Iterator[tuple[str, str]]:
         for target in targets:
             for name in ast.walk(target):
                 if isinstance(name, ast.Name):
-                    yield name.id, canonical(node)
+                    yield name.id, ""
 
 
 def canonical(node: object) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from lsprotocol import types
 
 from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.session.threads import in_thread
+from kernel_assistant.store import JobRow
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.features import ghost
+from kernel_assistant_lsp.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +29,7 @@ def register(context: Context) -> None:
             return []
         if snapshot.path.suffix == ".py":
             rows = context.history.of(snapshot.path).rows
-            return [item for row in rows for item in ghost.body(snapshot, params.position, row)][:1]
+            return await in_thread(lambda: _bodies(snapshot, params.position, rows))
         try:
             settings = context.settings(snapshot.path)
             if not (settings.endpoint or settings.model) or not ghost.in_workspace(snapshot.path):
@@ -34,3 +38,8 @@ def register(context: Context) -> None:
         except KernelAssistantError as error:
             _log.warning("no suggestion: %s", error.cause)
             return []
+
+
+def _bodies(snapshot: Snapshot, position: types.Position, rows: Iterable[JobRow]) -> list[types.InlineCompletionItem]:
+    """The first one that fits."""
+    return next((found for row in rows if (found := ghost.body(snapshot, position, row))), [])

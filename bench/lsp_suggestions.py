@@ -1,0 +1,136 @@
+"""Ghost text where there is something to suggest: a verified body, and the shipped model's words in a CUDA file."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.figures import Figure, Settings
+from kernel_assistant.config import resolve
+from kernel_assistant.records import JobOutcome, OptimizeResult
+from kernel_assistant.records.result import Best
+from kernel_assistant.serving.registry import SHIPPED_NAME
+from kernel_assistant.source.build import build_task
+from kernel_assistant.store import JobOptions, JobState, Store
+
+if TYPE_CHECKING:
+    from bench.lsp import Client
+
+#: For a server's environment.
+MODEL = {"KERNEL_ASSISTANT_MODEL": SHIPPED_NAME}
+_CLASS = "Block60"
+#: Of a source as candidates have them; the cursor goes behind each line in turn.
+_SOURCE = """#include <cuda_runtime.h>
+
+extern "C" __global__ void gate(const float* __restrict__ x, const float* __restrict__ y, float* out, long n) {
+    long i = blockIdx.x * (long)blockDim.x + threadIdx.x;
+    long step = (long)gridDim.x * blockDim.x;
+    for (; i < n; i += step) {
+        float a = x[i];
+        float b = y[i];
+        out[i] = a / (1.0f + expf(-b));
+    }
+}
+"""
+
+
+def suggestions(settings: Settings, client: Client, home: Path, path: Path) -> list[Figure]:
+    """`client` has a server that was started with `MODEL`; `path` is the long file."""
+    _add_result(home, path)
+    client.open(path)
+    found = [*_body(settings, client, path), *_words(settings, client, path.parent / "candidate")]
+    memory = Figure(
+        "resident memory after those suggestions", client.memory(), "MB", "the model is elsewhere", ("≤", 80)
+    )
+    return [*found, memory]
+
+
+def _add_result(home: Path, path: Path) -> None:
+    """A job in the store that improved a class of `path`, as a session host leaves it; without files of its own."""
+    state = resolve(environ={"KERNEL_ASSISTANT_HOME": str(home)})[0].state_dir
+    store = Store(state)
+    text = f"{path.read_text()}\n\ndef get_inputs():\n    return [torch.randn(2, 64, 512)]\n"
+    task = build_task(f"{path}:{_CLASS}", target="cpu", numerics="kernelbench", text=text)
+    row = store.add_job(task, JobOptions(), "cpu:0")
+    store.mark_running(row.id)
+    best = Best(
+        policy="generator",
+        speedup_vs_eager=3.0,
+        speedup_vs_compile=2.0,
+        speedup_vs_compile_ci=(1.9, 2.1),
+        error_vs_fp64=1e-7,
+        error_ratio=1.0,
+        precision="fp32",
+        roofline=0.5,
+        share_in_our_kernels=1.0,
+        files=(),
+    )
+    result = OptimizeResult(
+        task=task.name,
+        target="cpu",
+        device="bench",
+        outcome=JobOutcome.improved,
+        best=best,
+        evaluations=1,
+        seconds=1.0,
+        stop_reason="finished",
+        artifacts={},
+    )
+    store.mark_ended(row.id, JobState.done, result=result)
+    store.close()
+
+
+def _body(settings: Settings, client: Client, path: Path) -> list[Figure]:
+    """Once the server has read the store."""
+    lines = path.read_text().splitlines()
+    where = {"line": lines.index(f"class {_CLASS}(nn.Module):") - 1, "character": 0}
+    deadline = time.monotonic() + 60
+    while not _asked(client, path, where)[1]:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the server does not suggest the result that is in the store")
+        time.sleep(0.1)
+    again = [_asked(client, path, where)[0] for _ in range(settings.count(200, 20))]
+    edited = []
+    for version in range(2, settings.count(22, 7)):
+        start = {"line": len(lines), "character": 0}
+        change = {"range": {"start": start, "end": start}, "text": "x = 1\n"}
+        document = {"uri": path.as_uri(), "version": version}
+        client.tell("textDocument/didChange", {"textDocument": document, "contentChanges": [change]})
+        edited.append(_asked(client, path, where)[0])
+    name, how = "inline completion of a verified body, p95", f"requests in {len(lines):,} lines"
+    return [
+        Figure(name, _p95(again) * 1e3, "ms", f"{len(again)} {how}, the text as it was"),
+        Figure(f"{name}, after an edit", _p95(edited) * 1e3, "ms", f"{len(edited)} {how}, each parsed anew"),
+    ]
+
+
+def _words(settings: Settings, client: Client, folder: Path) -> list[Figure]:
+    """The shipped model's continuation; the server has to have been started with `MODEL`."""
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps({"target": "cuda"}))
+    path = folder / "kernel.cu"
+    path.write_text(_SOURCE)
+    client.open(path)
+    first = _asked(client, path, {"line": 6, "character": 0})[0]
+    taken, suggested = [], 0
+    for turn in range(settings.count(20, 4)):
+        seconds, items = _asked(client, path, {"line": 4 + turn % 6, "character": 4})
+        taken.append(seconds)
+        suggested += bool(items)
+    how = f"{len(taken)} requests, {suggested} with a suggestion; at most 192 tokens, on the processor"
+    return [
+        Figure("continuation in a CUDA file by the shipped model, the first", first, "s", "starts it"),
+        Figure("continuation in a CUDA file by the shipped model, p95", _p95(taken), "s", how),
+    ]
+
+
+def _p95(seconds: list[float]) -> float:
+    return sorted(seconds)[int(0.95 * (len(seconds) - 1))]
+
+
+def _asked(client: Client, path: Path, where: dict[str, int]) -> tuple[float, list[Any]]:
+    document = {"textDocument": {"uri": path.as_uri()}, "position": where, "context": {"triggerKind": 2}}
+    seconds, found = client.ask("textDocument/inlineCompletion", document)
+    return seconds, found or []
