@@ -23,6 +23,11 @@ class Action:
         """The module of flows/ that has it."""
         return next((flow for flow, names in _FLOWS.items() if self.name in names), self.name)
 
+    @property
+    def asks(self) -> bool:
+        """Whether it opens a dialog."""
+        return self.name not in ("start", "cancel", "resume", "verify", "copy")
+
 
 _FLOWS = {
     "run": ("start", "options", "cancel", "steer", "resume"),

@@ -13,6 +13,7 @@ from textual.scrollbar import ScrollBar
 
 from kernel_assistant.config import Settings, resolve
 from kernel_assistant.session.client import Client
+from kernel_assistant_tui.actions import shown_key
 from kernel_assistant_tui.keys import palette_actions
 from kernel_assistant_tui.preferences import Preferences, read_preferences
 from kernel_assistant_tui.project.project import Project
@@ -67,6 +68,10 @@ class KernelAssistant(App[int]):
     async def action_act(self, name: str) -> None:
         """Of keys that work on every screen."""
         self.main.action_act(name)
+
+    def action_help_quit(self) -> None:
+        """Ctrl+C, out of habit."""
+        self.notify(f"{shown_key(self.preferences.key('quit'))} leaves, ^q from everywhere", markup=False)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the palette lists: our actions, and choosing a theme."""

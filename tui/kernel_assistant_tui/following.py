@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,23 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.events import AnyEvent, JobFailed, JobFinished
 from kernel_assistant.records import KernelTask
-from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.event_log import log_path, recorded_events
 from kernel_assistant.session.following import Source
 from kernel_assistant.session.threads import in_thread, tell
-from kernel_assistant.store import JobOptions, JobRow, JobState
+from kernel_assistant.store import JobOptions, JobRow
+from kernel_assistant_tui.actions import shown_key
 from kernel_assistant_tui.host.follow import follow_in_thread
+from kernel_assistant_tui.host.in_hand import InHand, in_hand
 from kernel_assistant_tui.host.messages import JobEvents
 from kernel_assistant_tui.jobs import OpenJob, OpenJobs
+from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.project.watch import Watcher
 
 if TYPE_CHECKING:
     from kernel_assistant_tui.screens.main import MainScreen
+
+#: Jobs that a dead host has left and that are opened by themselves; history has the others.
+MOST_LEFT = 3
 
 
 class Following:
@@ -34,8 +40,7 @@ class Following:
         self.key = ""
         self._looking = False
         self._sources: dict[str, tuple[Source, str]] = {}
-        self._seen_active: set[str] = set()
-        self._said_interrupted = False
+        self._opened: set[str] = set()
 
     @property
     def current(self) -> OpenJob | None:
@@ -63,9 +68,12 @@ class Following:
 
     async def look(self, changed: frozenset[Path] | None = frozenset()) -> None:
         """Read what may have changed (None: everything), and show it."""
-        modules = await in_thread(lambda: self._screen.work.project.read(changed))
-        self._screen.show_modules(modules)
-        await self._find_active()
+        work = self._screen.work
+        modules = await in_thread(lambda: work.project.read(changed))
+        hands = await in_thread(lambda: in_hand(work.project, work.client))
+        left = {row.id for row in hands.left}
+        self._screen.show_modules(tuple(_interrupted(one) if one.state.job in left else one for one in modules))
+        await self._open_what_is_there(hands)
 
     async def round(self) -> None:
         """Every two seconds: has anybody begun, ended, applied or scanned something?"""
@@ -80,30 +88,18 @@ class Following:
         finally:
             self._looking = False
 
-    async def _find_active(self) -> None:
-        """Follow jobs of this project that a host has in hand, and tell of those that a dead one has left."""
-        for row in await in_thread(self._active):
-            if row.id not in self._seen_active:
-                self._seen_active.add(row.id)
+    async def _open_what_is_there(self, hands: InHand) -> None:
+        """Tabs for jobs that others have begun; those that a dead host has left are opened as far as they went."""
+        for row in hands.active:
+            if row.id not in self._opened:
                 self.follow(row, show=not self.key)
-
-    def _active(self) -> list[JobRow]:
-        work = self._screen.work
-        if not work.project.has_store:
-            return []
-        rows = work.project.store.jobs(states=(JobState.queued, JobState.running, JobState.interrupted))
-        mine = [row for row in rows if place_of(row.task, row.options).path.is_relative_to(work.root)]
-        alive = bool(mine) and work.client.status() is not None
-        left = [row for row in mine if not alive or row.state is JobState.interrupted]
-        if left and not self._said_interrupted:
-            self._said_interrupted = True
-            words = "job was" if len(left) == 1 else "jobs were"
-            self._screen.app.call_from_thread(
-                self._screen.say,
-                f"{len(left)} {words} interrupted; history has them, to go on with",
-                severity="warning",
-            )
-        return [row for row in mine if row not in left]
+        left = [row.id for row in hands.left if row.id not in self._opened][:MOST_LEFT]
+        for number in left:
+            await self.open(number, show=not self.key)
+        if left:
+            words = f"job {left[0]} was" if len(left) == 1 else f"jobs {', '.join(left)} were"
+            key = shown_key(self._screen.work.preferences.key("resume"))
+            self._screen.say(f"{words} interrupted; {key} goes on with it", severity="warning")
 
     # Tabs
 
@@ -133,7 +129,7 @@ class Following:
     ) -> OpenJob:
         """Open a tab for a job that a host has, or that is to go on, and follow it."""
         job = self.jobs.open(row, key)
-        self._seen_active.add(job.key)
+        self._opened.add(job.key)
         if not job.followed:
             self.jobs.follow(job.key, followed=True)
             source = source or self._screen.work.client
@@ -149,7 +145,7 @@ class Following:
         """Whom to ask about a job, and its number there."""
         return self._sources.get(key, (self._screen.work.client, key))
 
-    async def open(self, number: str) -> OpenJob:
+    async def open(self, number: str, *, show: bool = True) -> OpenJob:
         """A tab for a job of the store: followed where a host has it, else as far as its log goes."""
         work = self._screen.work
         known = self.jobs.get(number)
@@ -158,11 +154,15 @@ class Following:
             return known
         row = await in_thread(lambda: work.project.store.job(number))
         if row.state.active and await in_thread(work.client.status) is not None:
-            return self.follow(row, show=True)
+            return self.follow(row, show=show)
         events = await in_thread(lambda: recorded_events(log_path(work.settings.jobs_dir, row.id)))
+        self._opened.add(row.id)
         self.jobs.open(row)
         job = self.jobs.fold(row.id, _numbered(events, row)) or self.jobs.open(row)
-        self.show(job.key)
+        if show or not self.key:
+            self.show(job.key)
+        else:
+            self._screen.show_job()
         return job
 
     async def open_chosen(self) -> None:
@@ -212,6 +212,11 @@ class Following:
         elif view.result is not None:
             self._screen.say(f"{job.label}: {await in_thread(lambda: verdict_of(job))}")
         await self.look()
+
+
+def _interrupted(module: Module) -> Module:
+    """Its host is gone, whatever the store says."""
+    return replace(module, state=replace(module.state, state="interrupted"))
 
 
 def _numbered(events: tuple[AnyEvent, ...], row: JobRow) -> tuple[AnyEvent, ...]:

@@ -37,7 +37,8 @@ class OpenJob:
     @property
     def label(self) -> str:
         kind = "" if self.kind is JobKind.optimize else f"{self.kind.value} "
-        return f"{self.key} {kind}{self.place.class_name}"
+        mark = " (interrupted)" if self.interrupted else ""
+        return f"{self.key} {kind}{self.place.class_name}{mark}"
 
 
 @dataclass

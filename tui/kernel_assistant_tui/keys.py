@@ -15,8 +15,14 @@ _TOGETHER = {"previous_tab": "next_tab"}
 
 
 def bindings() -> list[Binding]:
-    """By name, so that the user's keymap finds them."""
-    return [Binding(one.key, f"act('{one.name}')", one.label, id=one.name, show=False) for one in ACTIONS]
+    """By name, so that the user's keymap finds them.
+
+    With priority: what an action does to the focus is done before the next key is looked at. The screen refuses them
+    where a line of text or a pane's own binding wants the key (`check_action`).
+    """
+    return [
+        Binding(one.key, f"act('{one.name}')", one.label, id=one.name, show=False, priority=True) for one in ACTIONS
+    ]
 
 
 def footer_keys(preferences: Preferences, enabled: Callable[[Action], bool]) -> list[Key]:

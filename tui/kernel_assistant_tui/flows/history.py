@@ -32,4 +32,5 @@ def _read(screen: MainScreen) -> list[Past]:
     if not project.has_store:
         return []
     rows = project.store.jobs(limit=MOST)
-    return [past(row, ago(row.ended or row.started or row.created)) for row in rows]
+    alive = any(row.state.active for row in rows) and screen.work.client.status() is not None
+    return [past(row, ago(row.ended or row.started or row.created), alive=alive) for row in rows]

@@ -66,7 +66,7 @@ async def cancel(screen: MainScreen) -> None:
 def steer(screen: MainScreen) -> None:
     screen.go("episode")
     screen.steering = True
-    screen.query_one("#steer").focus()
+    screen.set_focus(screen.query_one("#steer"))
 
 
 async def send(screen: MainScreen, words: str) -> None:

@@ -11,7 +11,7 @@ from textual.widgets import Input, Static
 
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.words import times
-from kernel_assistant.store import JobRow
+from kernel_assistant.store import JobRow, JobState
 from kernel_assistant_tui.screens.dialog import Choice, Dialog
 from kernel_assistant_tui.widgets.glyphs import clean
 from kernel_assistant_tui.widgets.rows import Piece, Rows, fitted
@@ -33,10 +33,12 @@ class Past:
         return f"{self.job} {self.state} {self.where}:{self.name} {self.when} {self.result}".lower()
 
 
-def past(row: JobRow, when: str) -> Past:
+def past(row: JobRow, when: str, *, alive: bool) -> Past:
+    """`alive`: there is a session host. What runs without one was interrupted, whatever the store says."""
     place = place_of(row.task, row.options)
     kind = "" if row.options.kind.value == "optimize" else f"{row.options.kind.value} "
-    return Past(row.id, row.state.value, f"{kind}{place.class_name}", str(place.path), when, _result(row))
+    state = JobState.interrupted if row.state.active and not alive else row.state
+    return Past(row.id, state.value, f"{kind}{place.class_name}", str(place.path), when, _result(row))
 
 
 def _result(row: JobRow) -> str:

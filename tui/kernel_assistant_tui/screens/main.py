@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.css.query import NoMatches
+from textual.keys import key_to_character
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -60,6 +61,7 @@ class MainScreen(Screen[None]):
         self.training_open = False
         self.in_training = False
         self._steering = False
+        self._open: set[str] = set()
         self.following = Following(self)
 
     @property
@@ -219,9 +221,22 @@ class MainScreen(Screen[None]):
         except NoMatches:
             pass  # the screen is being built or taken down
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """False for a key that somebody else wants: a line of text, or a pane that has a meaning of its own for it."""
+        if action != "act" or self.focused is None:
+            return True
+        keys = [key.strip() for key in self.work.preferences.key(str(parameters[0])).split(",")]
+        if isinstance(self.focused, Input) and any(key_to_character(key) for key in keys):
+            return False
+        panes = (node for node in self.focused.ancestors_with_self if isinstance(node, Widget) and node is not self)
+        return not any(key in node._bindings.key_to_bindings for node in panes for key in keys)
+
     def action_act(self, name: str) -> None:
-        """Do the action `name`: what only moves about is done at once, the rest in a flow."""
-        if not self.can(BY_NAME[name]):
+        """Do the action `name`: what only moves about is done at once, the rest in a flow.
+
+        A second dialog of an action whose first is still open is not opened.
+        """
+        if name in self._open or not self.can(BY_NAME[name]):
             return
         if name in PANES and name != "training":
             self.go(name)
@@ -229,19 +244,21 @@ class MainScreen(Screen[None]):
             return
         flow = importlib.import_module(f"kernel_assistant_tui.flows.{BY_NAME[name].flow}").__dict__[name]
         if inspect.iscoroutinefunction(flow):
-            self.flow(lambda: flow(self))
+            self.flow(lambda: flow(self), name if BY_NAME[name].asks else "")
         else:
-            # At once: what is typed next is for where the keys go then.
             flow(self)
 
-    def flow(self, work: Callable[[], Awaitable[Any]]) -> None:
-        """Run `work` beside everything else; what it fails with is said."""
+    def flow(self, work: Callable[[], Awaitable[Any]], name: str = "") -> None:
+        """Run `work` beside everything else; what it fails with is said. With a name it is alone of that name."""
 
         async def guarded() -> None:
+            self._open.add(name)
             try:
                 await work()
             except KernelAssistantError as error:
                 self.say_error(error)
+            finally:
+                self._open.discard(name)
 
         self.run_worker(guarded(), exit_on_error=True)
 
@@ -306,12 +323,9 @@ class MainScreen(Screen[None]):
             found = self.query_one(selector)
         except NoMatches:
             return
-        if found.focusable:
-            found.focus()
-        elif any(one.focusable for one in found.query("*")):
-            next(one for one in found.query("*") if one.focusable).focus()
-        else:
-            self.set_focus(None)
+        # Not `focus()`, which comes about after the next key.
+        inside = [one for one in (found, *found.query("*")) if one.focusable]
+        self.set_focus(inside[0] if inside else None)
 
 
 def _pane(widget: W, title: str) -> W:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
@@ -9,7 +10,6 @@ from rich.cells import cell_len, set_cell_size
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
 from textual.widgets import Input, Static
 
 from kernel_assistant_tui.project.module import Module, matching, said
@@ -73,8 +73,7 @@ class Modules(Vertical):
 
     DEFAULT_CSS = """
     Modules {
-        & > #search { display: none; height: 1; border: none; padding: 0 1; }
-        &.-searching > #search { display: block; }
+        & > #search { height: 1; border: none; padding: 0 1; }
         & > #module-rows { height: 1fr; }
         & > #module-said { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
         & > #module-empty { height: 1fr; padding: 1 2; color: $text-muted; display: none; }
@@ -82,10 +81,11 @@ class Modules(Vertical):
         &.-empty > #module-rows { display: none; }
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "end_search", show=False)]
-
-    class Found(Message):
-        """Enter in the search line: the first hit is wanted."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "end_search", show=False),
+        # With priority, so that the list has the keys before the next one comes.
+        Binding("enter", "take_hits", show=False, priority=True),
+    ]
 
     def __init__(self, root: str, *, id: str) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
@@ -96,6 +96,7 @@ class Modules(Vertical):
     def compose(self) -> ComposeResult:
         search = Input(placeholder="class or file", id="search", compact=True)
         search.cursor_blink = False
+        search.display = False
         yield search
         yield ModuleRows(id="module-rows")
         yield Static("reading the project", id="module-empty", markup=False)
@@ -118,21 +119,30 @@ class Modules(Vertical):
         self._filter()
 
     def search(self) -> None:
-        self.add_class("-searching")
-        self.query_one("#search", Input).focus()
+        field = self.query_one("#search", Input)
+        field.display = True
+        self.screen.set_focus(field)
 
     def action_end_search(self) -> None:
-        self.query_one("#search", Input).value = ""
-        self.remove_class("-searching")
-        self.rows.focus()
+        field = self.query_one("#search", Input)
+        field.value = ""
+        field.display = False
+        self.screen.set_focus(self.rows)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         self._filter()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.rows.focus()
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "take_hits" or self.query_one("#search", Input).has_focus
+
+    async def action_take_hits(self) -> None:
+        """Once everything that was typed before has been looked at."""
+        typed = asyncio.Event()
+        self.query_one("#search", Input).call_later(typed.set)
+        await typed.wait()
+        self._filter()
+        self.screen.set_focus(self.rows)
 
     def on_rows_moved(self, event: Rows.Moved) -> None:
         self._say(event.item)
