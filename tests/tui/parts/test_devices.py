@@ -1,0 +1,205 @@
+"""Devices: this machine for real, and a driver that refuses what drivers refuse."""
+
+from __future__ import annotations
+
+import pynvml
+import pytest
+
+from kernel_assistant.session.threads import in_thread
+from kernel_assistant_tui.devices.machine import KEPT, History, Machine
+from kernel_assistant_tui.devices.nvml import NO_DRIVER, TRY_AGAIN_S, Nvml
+from kernel_assistant_tui.devices.reading import Cpu, Gpu, Process, Reading
+from kernel_assistant_tui.widgets.devices import Devices
+from kernel_assistant_tui.widgets.gauges import device_lines, sparkline
+from tests.tui.parts.hosting import driven, until
+
+
+def error(code):
+    return pynvml.NVMLError(code)
+
+
+class Info:
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+class Driver:
+    """NVML as a machine with two GPUs has it; `refused` names calls that fail, and how."""
+
+    NVMLError = pynvml.NVMLError
+    NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
+    NVML_ERROR_GPU_IS_LOST = pynvml.NVML_ERROR_GPU_IS_LOST
+    NVML_ERROR_UNINITIALIZED = pynvml.NVML_ERROR_UNINITIALIZED
+
+    def __init__(self, **refused):
+        self.refused = {f"nvml{name}": code for name, code in refused.items()}
+        self.said = []
+
+    def __getattr__(self, name):
+        answers = {
+            "nvmlInit": None,
+            "nvmlShutdown": None,
+            "nvmlDeviceGetCount": 2,
+            "nvmlDeviceGetHandleByIndex": 7,
+            "nvmlDeviceGetName": "NVIDIA H200",
+            "nvmlDeviceGetUtilizationRates": Info(gpu=87),
+            "nvmlDeviceGetMemoryInfo": Info(used=61 << 30, total=141 << 30),
+            "nvmlDeviceGetPowerUsage": 430_000,
+            "nvmlDeviceGetEnforcedPowerLimit": 700_000,
+            "nvmlDeviceGetTemperature": 54,
+            "nvmlDeviceGetMigMode": [0, 0],
+            "nvmlDeviceGetComputeRunningProcesses": [Info(pid=1, usedGpuMemory=None)],
+        }
+        if name not in answers:
+            raise AttributeError(name)
+
+        def call(*arguments):
+            self.said.append(name)
+            if name in self.refused:
+                raise error(self.refused[name])
+            return answers[name]
+
+        return call
+
+
+def test_what_the_driver_says():
+    gpus, trouble = Nvml(Driver()).read()
+    assert trouble == "" and len(gpus) == 2
+    first = gpus[0]
+    assert (first.name, first.busy, first.power, first.power_limit) == ("H200", 87, 430.0, 700.0)
+    assert (first.memory, first.temperature, first.note) == (61 << 30, 54, "")
+    assert first.processes[0].pid == 1 and first.processes[0].memory is None
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        ("DeviceGetUtilizationRates", "busy"),
+        ("DeviceGetMemoryInfo", "memory"),
+        ("DeviceGetPowerUsage", "power"),
+        ("DeviceGetEnforcedPowerLimit", "power_limit"),
+        ("DeviceGetTemperature", "temperature"),
+    ],
+)
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION])
+def test_what_it_does_not_say_is_left_out(call, field, code):
+    gpus, trouble = Nvml(Driver(**{call: code})).read()
+    assert trouble == "" and getattr(gpus[0], field) is None
+    lines = device_lines(Reading(gpus, Cpu((1.0,), 1, 2, 0.0)), History(), 100, 9)
+    assert "?" in lines[0].plain
+
+
+def test_mig_is_named():
+    driver = Driver(DeviceGetUtilizationRates=pynvml.NVML_ERROR_NOT_SUPPORTED)
+    driver.nvmlDeviceGetMigMode = lambda handle: [1, 1]
+    gpus, _ = Nvml(driver).read()
+    assert gpus[0].note.startswith("MIG is on")
+
+
+def test_a_driver_that_is_not_there_is_asked_again_now_and_then():
+    now = [0.0]
+    driver = Driver(Init=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    nvml = Nvml(driver, clock=lambda: now[0])
+    assert nvml.read() == nvml.read() == ((), NO_DRIVER + "Driver Not Loaded")
+    assert driver.said.count("nvmlInit") == 1
+    driver.refused.clear()
+    now[0] += TRY_AGAIN_S
+    assert len(nvml.read()[0]) == 2
+    nvml.close()
+    assert driver.said[-1] == "nvmlShutdown"
+
+
+@pytest.mark.parametrize("call", ["DeviceGetCount", "DeviceGetTemperature"])
+def test_a_gpu_that_falls_off_the_bus_is_told_and_looked_for_again(call):
+    now = [0.0]
+    driver = Driver()
+    nvml = Nvml(driver, clock=lambda: now[0])
+    assert len(nvml.read()[0]) == 2
+    driver.refused[f"nvml{call}"] = pynvml.NVML_ERROR_GPU_IS_LOST
+    assert nvml.read() == ((), NO_DRIVER + "GPU is lost")
+    driver.refused.clear()
+    now[0] += TRY_AGAIN_S
+    assert len(nvml.read()[0]) == 2
+
+
+def test_history_keeps_two_minutes():
+    history = History()
+    for busy in range(KEPT + 10):
+        history.add(Reading((Gpu(0, "A", busy=busy % 100),), Cpu((5.0, 15.0), 1, 4, 0.0)))
+    assert len(history.of("0")) == KEPT and history.of("0")[-1] == (KEPT + 9) % 100
+    assert history.of("cpu")[-1] == 10.0 and history.of("cpu memory")[-1] == 25.0
+    assert history.of("1") == ()
+
+
+def test_a_sparkline_is_as_wide_as_it_is_asked_to_be():
+    assert sparkline([0, 50, 100], 5) == "   ▄█"
+    assert sparkline([100] * 9, 4) == "████"
+    assert sparkline([1], 0) == ""
+
+
+@pytest.mark.parametrize("width", [0, 20, 40, 80, 200])
+def test_processes_get_the_lines_that_are_left(width):
+    gpus = tuple(Gpu(n, "H200", processes=(Process(n, "python", 1 << 30),) * 3) for n in range(4))
+    reading = Reading(gpus, Cpu((1.0,), 1, 2, 0.0))
+    lines = [line.plain for line in device_lines(reading, History(), width, 9)]
+    assert len(lines) == 9 and lines[-1] == "  and 10 more processes"
+    assert len(device_lines(reading, History(), width, 40)) == 6 + 12
+
+
+def test_this_machine():
+    reading = Machine().read()
+    assert reading.cpu.cores and 0 < reading.cpu.memory < reading.cpu.memory_total
+    assert bool(reading.gpus) != bool(reading.trouble)
+
+    async def play(app, pilot):
+        await until(pilot, lambda: "cores, each now" in app.shown)
+        if reading.trouble:
+            assert reading.trouble in app.shown
+        await pilot.resize_terminal(20, 3)
+        await pilot.resize_terminal(1, 1)
+        await pilot.resize_terminal(100, 9)
+        await until(pilot, lambda: "cores, each now" in app.shown)
+
+    driven(Devices(), play, (100, 9))
+
+
+def test_while_it_is_not_seen_nothing_is_asked(monkeypatch):
+    monkeypatch.setattr("kernel_assistant_tui.widgets.devices.EVERY_S", 0.02)
+    asked = []
+
+    class Counting(Machine):
+        def read(self):
+            asked.append(1)
+            return super().read()
+
+    async def play(app, pilot):
+        await until(pilot, lambda: len(asked) > 2)
+        app.widget.display = False
+        await pilot.pause(0.1)
+        before = len(asked)
+        await pilot.pause(0.3)
+        assert len(asked) <= before + 1
+        app.widget.display = True
+        await until(pilot, lambda: len(asked) > before + 2)
+
+    driven(Devices(Counting()), play, (100, 9))
+
+
+def test_a_driver_that_hangs_holds_nothing_up():
+    import threading
+
+    stuck = threading.Event()
+
+    class Slow(Machine):
+        def read(self):
+            stuck.wait(20)
+            return super().read()
+
+    async def play(app, pilot):
+        await pilot.pause(0.2)
+        assert "reading" in app.shown
+        stuck.set()
+        await until(pilot, lambda: "cores, each now" in app.shown)
+        assert await in_thread(lambda: 1) == 1
+
+    driven(Devices(Slow()), play, (100, 9))

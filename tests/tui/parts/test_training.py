@@ -1,0 +1,184 @@
+"""Training runs: files as they grow, and a loop that is paused and stopped from the terminal."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from kernel_assistant.session.training_run import (
+    CONTROL,
+    METRICS,
+    RunState,
+    Wish,
+    ask,
+    read_status,
+    wish_of,
+    write_status,
+)
+from kernel_assistant_training import run_control
+from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_tui.runs.metrics import FIRST, Tail, thinned
+from kernel_assistant_tui.widgets.curves import curve_lines
+from kernel_assistant_tui.widgets.training import EMPTY, NO_STATUS, Training
+from tests.tui.parts.hosting import driven, until
+
+SIZE = (100, 40)
+
+
+def add(run, step, stage="ppo", **figures):
+    line = json.dumps({"stage": stage, "step": step, "time": time.time(), **figures})
+    with (run / METRICS).open("a") as file:
+        file.write(line + "\n")
+
+
+def test_a_file_is_read_as_it_grows(tmp_path):
+    tail = Tail(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        tail.read()
+    add(tmp_path, 1, loss=3.0, note="text", big=float("inf"), flag=True)
+    assert tail.read() and not tail.read()
+    with (tmp_path / METRICS).open("a") as file:
+        file.write('{"stage": "ppo", "step": 2, "ti')
+    assert not tail.read()
+    with (tmp_path / METRICS).open("a") as file:
+        file.write(
+            'me": 5.0, "loss": 2.0, "other": 1}\nno json\n[1]\n{"step": 3}\n{"stage": "x", "step": "y", "time": 1}\n'
+        )
+    assert tail.read()
+    assert tail.stages["ppo"].curves == {"loss": {1.0: 3.0, 2.0: 2.0}, "other": {2.0: 1.0}}
+    assert (tail.stages["ppo"].step, tail.stages["ppo"].time, tail.bad_lines) == (2.0, 5.0, 4)
+
+
+def test_a_step_that_is_done_again_counts_as_it_was_last(tmp_path):
+    for loss in (1.0, 2.0):
+        add(tmp_path, 7, loss=loss)
+    tail = Tail(tmp_path)
+    tail.read()
+    assert tail.stages["ppo"].curves["loss"] == {7.0: 2.0}
+
+
+def test_a_file_that_became_shorter_is_read_anew(tmp_path):
+    for step in range(10):
+        add(tmp_path, step, loss=1.0)
+    tail = Tail(tmp_path)
+    tail.read()
+    (tmp_path / METRICS).unlink()
+    add(tmp_path, 0, stage="sft", loss=5.0)
+    assert tail.read() and list(tail.stages) == ["sft"]
+
+
+def test_known_figures_come_first():
+    from kernel_assistant_tui.runs.metrics import Stage
+
+    stage = Stage("ppo", {name: {0.0: 1.0} for name in ("zeal", "entropy", "loss", "apples")})
+    assert stage.names() == ["loss", "entropy", "zeal", "apples"]
+    assert len(set(FIRST)) == len(FIRST)
+    lines = [line.plain.rstrip() for line in curve_lines(stage, 50)]
+    assert [line for line in lines if line] == ["loss  1", "entropy  1", "zeal  1", "apples  1"]
+
+
+def test_thinning_keeps_ends_and_extremes():
+    points = [(float(n), 0.0) for n in range(10_000)]
+    points[1234], points[7777] = (1234.0, 9.0), (7777.0, -9.0)
+    kept = thinned(points, 200)
+    assert len(kept) <= 210 and kept == sorted(kept)
+    assert kept[0] == points[0] and kept[-1] == points[-1] and {(1234.0, 9.0), (7777.0, -9.0)} <= set(kept)
+    assert thinned(points[:5], 200) == points[:5]
+
+
+def test_without_a_run_and_without_a_status_it_says_so(tmp_path):
+    async def play(app, pilot):
+        assert EMPTY.split(".")[0] in app.shown
+        app.widget.focus()
+        await pilot.press("z", "j", "t")
+        app.widget.open(tmp_path)
+        await until(pilot, lambda: "cannot be read" in app.shown)
+        add(tmp_path, 1, loss=2.5)
+        await until(pilot, lambda: "loss  2.5" in app.shown)
+        assert NO_STATUS in app.shown
+        await pilot.press("z", "j", "j")
+        assert wish_of(tmp_path) is Wish.go_on and not (tmp_path / CONTROL).exists()
+        assert app.notes == ["no run is going on here"] * 2 + [NO_STATUS] * 3
+
+    driven(Training(), play, SIZE)
+
+
+def test_stages_are_gone_through(tmp_path):
+    for stage in ("sft", "ppo"):
+        for step in range(5):
+            add(tmp_path, step, stage=stage, **{f"{stage}_loss": 1.0 / (step + 1)})
+
+    async def play(app, pilot):
+        app.widget.open(tmp_path)
+        await until(pilot, lambda: "ppo loss  0.2" in app.shown)
+        app.widget.focus()
+        await pilot.press("t")
+        await until(pilot, lambda: "sft loss  0.2" in app.shown)
+        await pilot.press("t")
+        await until(pilot, lambda: "ppo loss  0.2" in app.shown)
+        for size in ((30, 8), (1, 1), SIZE):
+            await pilot.resize_terminal(*size)
+        await until(pilot, lambda: "ppo loss  0.2" in app.shown)
+
+    driven(Training(), play, SIZE)
+
+
+def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_control, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr("kernel_assistant_tui.widgets.training.EVERY_S", 0.05)
+    steps = []
+
+    def train():
+        with RunControl(tmp_path, "ppo_single") as run:
+            while run.goes_on(len(steps)):
+                steps.append(1)
+                run.report(len(steps), {"reward": len(steps) / 1000})
+                time.sleep(0.01)
+
+    loop = threading.Thread(target=train)
+    loop.start()
+
+    def state():
+        status = read_status(tmp_path)
+        return status and status.state
+
+    async def play(app, pilot):
+        app.widget.open(tmp_path)
+        app.widget.focus()
+        await until(pilot, lambda: "running" in app.shown and "reward" in app.shown)
+        await pilot.press("z")
+        await until(pilot, lambda: "paused" in app.shown)
+        assert state() is RunState.paused
+        before = len(steps)
+        await pilot.pause(0.2)
+        assert len(steps) == before
+        await pilot.press("z")
+        await until(pilot, lambda: len(steps) > before + 3 and "running" in app.shown)
+        await pilot.press("j")
+        assert wish_of(tmp_path) is Wish.go_on and "press j again" in app.notes[-1]
+        await pilot.press("j")
+        await until(pilot, lambda: "stopped" in app.shown)
+
+    try:
+        driven(Training(), play, SIZE)
+    finally:
+        ask(tmp_path, Wish.stop)
+        loop.join(10)
+    assert not loop.is_alive() and state() is RunState.stopped
+
+
+def test_a_run_that_failed_says_why_and_takes_no_wishes(tmp_path):
+    add(tmp_path, 3, loss=1.0)
+    write_status(tmp_path, "sft", RunState.failed, 3, "NotFiniteError: the loss is not finite")
+
+    async def play(app, pilot):
+        app.widget.open(tmp_path)
+        await until(pilot, lambda: "the loss is not finite" in app.shown)
+        app.widget.focus()
+        await pilot.press("z")
+        assert not (tmp_path / CONTROL).exists() and app.notes == ["no run is going on here"]
+
+    driven(Training(), play, SIZE)
