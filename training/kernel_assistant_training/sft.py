@@ -89,19 +89,31 @@ def labels(tokens: Tokens) -> list[int]:
 
 def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str, Any]:
     """Writes the folder. Raises MissingError where a package is not installed, UsageError."""
+    trainer_of(options)
+    found, figures = examples(options.episodes, sources, options.pairs_share, options.seed, options.processes)
+    sys.stdout.write(json.dumps(figures) + "\n")
+    return {**figures, **fit(options, found, "sft")}
+
+
+def trainer_of(options: argparse.Namespace) -> Any:
+    """What makes the trainer that is asked for. Raises MissingError where a package is not installed."""
     needed, make = TRAINERS[options.trainer]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingError(f"not installed: {', '.join(missing)}", "pip install 'kernel-assistant[train]'")
+    return make
+
+
+def fit(options: argparse.Namespace, found: list[Tokens], stage: str) -> dict[str, Any]:
+    """Trains `options.base` on these and writes the folder `options.out`; what it came to."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    found, figures = examples(options.episodes, sources, options.pairs_share, options.seed, options.processes)
-    sys.stdout.write(json.dumps(figures) + "\n")
     rows = [{"input_ids": one.ids, "labels": labels(one)} for one in found]
+    make = trainer_of(options)
     model = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32)
     trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options))
     options.out.mkdir(parents=True, exist_ok=True)
-    with RunControl(options.out, "sft") as run:
+    with RunControl(options.out, stage) as run:
         _watched(trainer, run)
         if options.seconds:
             _by_the_clock(trainer, options.seconds, run)
@@ -111,7 +123,6 @@ def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str,
     trained.load_state_dict(weights)
     save_folder(trained, options.out)
     return {
-        **figures,
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "loss": result.training_loss,
