@@ -134,7 +134,7 @@ class Modules(Vertical):
         self._filter()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "take_hits" or self.query_one("#search", Input).has_focus
+        return action != "take_hits" or self.screen.focused is self.query_one("#search")
 
     async def action_take_hits(self) -> None:
         """Once everything that was typed before has been looked at."""
