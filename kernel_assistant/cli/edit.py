@@ -60,11 +60,12 @@ def apply_command(what: str, dry_run: bool, force: bool, into: Path | None, as_j
 
 
 @click.command("undo")
-@click.argument("what", metavar="JOB|FILE[:CLASS]")
+@click.argument("what", metavar="[JOB|FILE[:CLASS]]", default="")
 @_dry_run
 @json_option
 def undo_command(what: str, dry_run: bool, as_json: bool) -> int:
-    """Take applied kernels out of FILE, or of the file that JOB was applied to. Other changes since then stay.
+    """Take applied kernels out of FILE, or of the file that JOB was applied to; without either, what was applied last
+    is taken back. Other changes since then stay.
 
     For a class of an installed library FILE is the folder kernels_for_LIBRARY.
     """

@@ -20,6 +20,7 @@ from kernel_assistant.apply import (
     undo_outside,
 )
 from kernel_assistant.apply.applied import source_text
+from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import JobOutcome, KernelTask
 from kernel_assistant.session.applied_timing import APPLIED_FILE, read_applied
@@ -94,13 +95,30 @@ def export_job(row: JobRow, kind: str, folder: Path) -> Exported:
 
 
 def find_place(store: Store, what: str) -> Place:
-    """Where `undo WHAT` works: a file, or where a job was applied."""
+    """Where `undo WHAT` works: a file, or where a job was applied; "" is what was applied last and is there still."""
+    if not what:
+        places = (Place(Path(edit.path), str(json.loads(edit.document)["class"])) for edit in store.edits())
+        if (last := next(filter(_is_applied, places), None)) is not None:
+            return last
+        raise UsageError("nothing is applied", "kernel-assistant apply last")
     if what != "last" and not what.isdigit():
         return _place(what)
     row = store.job(what)
     for edit in store.edits(job=row.id):
         return Place(Path(edit.path), str(json.loads(edit.document)["class"]))
     raise UsageError(f"job {row.id} is not applied to any file", "kernel-assistant undo FILE")
+
+
+def _is_applied(place: Place) -> bool:
+    """False where somebody took the lines out by hand, or the file away."""
+    if place.path.is_dir():
+        return True
+    try:
+        return place.class_name in decorated_classes(source_text(place.path))
+    except UsageError:
+        return False
+    except (SyntaxError, ValueError):
+        return True  # in the middle of an edit; undoing works there too
 
 
 def undo_at(store: Store, place: Place, *, dry_run: bool = False) -> Undone:

@@ -38,6 +38,7 @@ CASES = [
     (("apply", "12"), 2, "no job"),
     (("undo", "good.py"), 2, "no kernels"),
     (("undo", "12"), 2, "no job"),
+    (("undo",), 2, "nothing is applied"),
     (("attach", "12"), 2, "no job"),
     (("cancel", "twelve"), 2, "no job"),
     (("show", "12"), 2, "no job"),

@@ -96,7 +96,7 @@ def test_optimize_apply_undo_verify(run, home, scripted):
     used = subprocess.run([sys.executable, "-c", USE], cwd=home, capture_output=True, text=True, check=True)
     assert used.stdout == "True\n"
 
-    undone = run("undo", "last", "--json")
+    undone = run("undo", "--json")
     assert json.loads(undone.stdout)["restored"] and path.read_bytes() == before
     assert run("undo", "last").returncode == 2
 

@@ -7,6 +7,9 @@ import asyncio
 import pytest
 from pygls.exceptions import JsonRpcException
 
+from kernel_assistant.errors import UsageError
+from kernel_assistant.session.edits import Place, find_place
+from kernel_assistant.store import Store
 from tests.lsp.editor import MODEL
 
 pytestmark = pytest.mark.asyncio
@@ -115,6 +118,20 @@ async def test_an_editor_without_edits_has_its_saved_file_changed(start_editor, 
     editor.type(model, "import torch\n", "import torch\n\n")
     with pytest.raises(JsonRpcException, match="unsaved changes"):
         await editor.command("apply", model, "Gate")
+
+
+async def test_what_was_applied_last_is_what_undo_means_on_the_command_line(start_editor, model, improved, settings):
+    improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.command("apply", model, "Gate")
+    editor.save(model)
+    store = Store(settings.state_dir)
+    assert find_place(store, "") == Place(model, "Gate")
+    model.write_text(MODEL)
+    with pytest.raises(UsageError, match="nothing is applied"):
+        find_place(store, "")
+    store.close()
 
 
 async def test_discarding_offers_to_optimize_again(start_editor, model, improved):
