@@ -8,11 +8,15 @@ from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar
+from textual.theme import ThemeProvider
 
-from kernel_assistant.config import Settings, resolve
+from kernel_assistant.config import Settings, resolve, user_file
+from kernel_assistant.errors import UsageError
 from kernel_assistant.session.client import Client
+from kernel_assistant.session.settings_file import set_in_file
 from kernel_assistant_tui.actions import shown_key
 from kernel_assistant_tui.keys import palette_actions
 from kernel_assistant_tui.preferences import Preferences, read_preferences
@@ -47,6 +51,7 @@ class KernelAssistant(App[int]):
         self.use(self.preferences)
         if not draws_boxes():
             ScrollBar.renderer = AsciiBars
+            self.add_class("-ascii")
         self.push_screen(MainScreen(self.root, id="main"))
 
     def use(self, preferences: Preferences) -> None:
@@ -54,6 +59,18 @@ class KernelAssistant(App[int]):
         self.preferences = preferences
         self.theme = preferences.theme
         self.set_keymap(dict(preferences.keys))
+
+    def action_change_theme(self) -> None:
+        """A list of themes with search; the chosen one is kept in the user's file."""
+        self.push_screen(CommandPalette(providers=[ThemeProvider], placeholder="theme"), lambda _: self._keep_theme())
+
+    def _keep_theme(self) -> None:
+        if self.theme != self.preferences.theme:
+            try:
+                set_in_file(user_file(), "theme", self.theme, "tui")
+                self.preferences = read_preferences()
+            except UsageError as error:
+                self.main.say_error(error)
 
     def settings_for(self, path: Path, flags: dict[str, object] | None = None) -> Settings:
         """As they are now, for a file of the project. Raises UsageError."""

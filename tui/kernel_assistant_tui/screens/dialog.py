@@ -60,7 +60,7 @@ class Dialog(ModalScreen[T | None], Generic[T]):
             one.cursor_blink = False
         for area in self.query(TextArea):
             area.cursor_blink = False
-        fields = [one for one in self.query("Input, TextArea, Rows") if one.focusable]
+        fields = [one for one in self.query("Input, TextArea, Rows, Cycle") if one.focusable]
         first = fields[0] if fields else self.query(Button).first()
         first.focus()
         self.ready()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from textual.containers import Horizontal
 from textual.widget import Widget
-from textual.widgets import Input, Select, Static
+from textual.widgets import Input, Static
 
 from kernel_assistant.apply import KINDS
 from kernel_assistant_tui.screens.dialog import Choice, Dialog
+from kernel_assistant_tui.widgets.cycle import Cycle
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,7 @@ class ExportDialog(Dialog[Wanted]):
         self._folder = folder
 
     def body(self) -> Iterable[Widget]:
-        forms = Select([(kind, kind) for kind in KINDS], value=KINDS[0], allow_blank=False, id="form", compact=True)
-        yield Horizontal(Static("form"), forms, classes="field")
+        yield Horizontal(Static("form"), Cycle(KINDS, KINDS[0], id="form"), classes="field")
         yield Horizontal(Static("new folder"), Input(str(self._folder), id="folder", compact=True), classes="field")
         words = (
             "kernelbench: one file with ModelNew, kernels inline. cuda-agent: a workdir of kernels and bindings. "
@@ -38,4 +38,4 @@ class ExportDialog(Dialog[Wanted]):
     def answer(self, value: Wanted) -> None:
         folder = self.query_one("#folder", Input).value.strip()
         if folder:
-            self.dismiss(Wanted(str(self.query_one("#form", Select).value), folder))
+            self.dismiss(Wanted(self.query_one("#form", Cycle).value, folder))

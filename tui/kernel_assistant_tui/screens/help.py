@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from kernel_assistant.config import user_file
 from kernel_assistant_tui.actions import ACTIONS, shown_key
+from kernel_assistant_tui.pane_keys import PANE_KEYS
 from kernel_assistant_tui.preferences import Preferences
 from kernel_assistant_tui.screens.dialog import Dialog
 
@@ -37,4 +38,7 @@ class HelpDialog(Dialog[None]):
             key = Content.styled(f"{shown_key(self._preferences.key(one.name)):>6}  ", "bold $text-accent")
             command = Content.styled(f"  {one.command}" if one.command and wide else "", "$text-muted")
             lines.append(Content.assemble(key, f"{one.what:<58}" if wide else one.what, command))
+        for own in PANE_KEYS:
+            key = Content.styled(f"{shown_key(self._preferences.key(own.name)):>6}  ", "bold $text-accent")
+            lines.append(Content.assemble(key, f"{own.pane}: {own.what}"))
         return Content("\n").join(lines)

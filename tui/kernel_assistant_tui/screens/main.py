@@ -27,10 +27,10 @@ from kernel_assistant_tui.jobs import OpenJob
 from kernel_assistant_tui.keys import bindings, footer_keys
 from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.screens.panes import PANES, SMALLEST, is_tiny, is_wide
-from kernel_assistant_tui.themes import draws_boxes
 from kernel_assistant_tui.widgets.devices import Devices
 from kernel_assistant_tui.widgets.episode import Episode
 from kernel_assistant_tui.widgets.footer import Key, Keys
+from kernel_assistant_tui.widgets.glyphs import clean
 from kernel_assistant_tui.widgets.modules import Modules
 from kernel_assistant_tui.widgets.result import Result
 from kernel_assistant_tui.widgets.rows import Rows
@@ -83,7 +83,6 @@ class MainScreen(Screen[None]):
         yield Keys()
 
     async def on_mount(self) -> None:
-        self.set_class(not draws_boxes(), "-ascii")
         self.query_one("#steer", Input).cursor_blink = False
         self.go("modules")
         self.following.start()
@@ -137,6 +136,7 @@ class MainScreen(Screen[None]):
         self.steering = True
 
     def say(self, words: str, *, severity: str = "information") -> None:
+        words = "\n".join(clean(line) for line in words.splitlines())
         self.notify(words, severity=severity, markup=False, timeout=10 if severity == "error" else 5)  # type: ignore[arg-type]
 
     def say_error(self, error: KernelAssistantError) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from textual.containers import Horizontal
 from textual.widget import Widget
-from textual.widgets import Input, Select, Static
+from textual.widgets import Input, Static
 
 from kernel_assistant.config import NUMERICS, POLICIES, TARGETS, Settings, check_value
 from kernel_assistant.errors import UsageError
 from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.screens.dialog import Choice, Dialog
+from kernel_assistant_tui.widgets.cycle import Cycle
 
 
 class StartDialog(Dialog[dict[str, object]]):
@@ -37,8 +38,7 @@ class StartDialog(Dialog[dict[str, object]]):
         for name, words in said.items():
             field: Widget
             if name in known:
-                options = [(one, one) for one in known[name]]
-                field = Select(options, value=self._now[name], allow_blank=False, id=f"start-{name}", compact=True)
+                field = Cycle(known[name], self._now[name], id=f"start-{name}")
             else:
                 field = Input(self._now[name], id=f"start-{name}", compact=True)
             yield Horizontal(Static(words), field, classes="field")
@@ -58,4 +58,4 @@ class StartDialog(Dialog[dict[str, object]]):
 
     def _value(self, name: str) -> str:
         widget = self.query_one(f"#start-{name}")
-        return str(widget.value) if isinstance(widget, (Input, Select)) else ""
+        return str(widget.value) if isinstance(widget, (Input, Cycle)) else ""

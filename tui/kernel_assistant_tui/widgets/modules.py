@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from kernel_assistant_tui.project.module import Module, matching, said
-from kernel_assistant_tui.themes import draws_boxes
+from kernel_assistant_tui.widgets.glyphs import clean, glyph
 from kernel_assistant_tui.widgets.rows import Piece, Rows, fitted
 
 #: Beside names that are cut there is no room for the file.
@@ -54,11 +54,10 @@ class ModuleRows(Rows[Module]):
 
 def _mark(item: Module) -> tuple[str, str]:
     state = item.state
-    boxes = draws_boxes()
     if state.state in ("queued", "running"):
-        return ("▸" if boxes else ">"), "rows--warn"
+        return glyph("▸", ">"), "rows--warn"
     if state.applied:
-        return ("●" if boxes else "*"), "rows--good"
+        return glyph("●", "*"), "rows--good"
     return " ", ""
 
 
@@ -178,4 +177,4 @@ class Modules(Vertical):
             parts.append(state.message)
         if state.kernel_calls is not None:
             parts.append(f"{state.kernel_calls} calls served, {sum(state.fallbacks.values())} fell back")
-        said.update(", ".join(part for part in parts if part))
+        said.update(clean(", ".join(part for part in parts if part)))

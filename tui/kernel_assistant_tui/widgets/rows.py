@@ -16,6 +16,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from kernel_assistant_tui.widgets.glyphs import clean
+
 T = TypeVar("T")
 
 #: A piece of a line: text, and the component class that styles it ("" for the list's own style).
@@ -113,8 +115,9 @@ class Rows(ScrollView, Generic[T], can_focus=True):
             return Strip.blank(width, base)
         if place == self.cursor:
             base += Style(bgcolor=self.get_component_rich_style("rows--cursor", partial=True).bgcolor)
-            base = self._over(base)
-        segments = [Segment(text, self._style(name, base)) for text, name in self.pieces(self.items[place], width)]
+        segments = [
+            Segment(clean(text), self._style(name, base)) for text, name in self.pieces(self.items[place], width)
+        ]
         return Strip(segments).adjust_cell_length(width, base)
 
     def watch_cursor(self, before: int, now: int) -> None:
@@ -151,9 +154,6 @@ class Rows(ScrollView, Generic[T], can_focus=True):
             return base
         own = self.get_component_rich_style(name, partial=True)
         return base + Style(color=own.color, bold=own.bold, dim=own.dim)
-
-    def _over(self, style: Style) -> Style:
-        return style
 
 
 def fitted(text: str, width: int) -> str:

@@ -12,6 +12,8 @@ from textual import events
 from textual.message import Message
 from textual.widget import Widget
 
+from kernel_assistant_tui.widgets.glyphs import clean
+
 
 @dataclass(frozen=True)
 class Tab:
@@ -57,7 +59,7 @@ class JobTabs(Widget):
         pen = Style(color=found.color, bgcolor=found.bgcolor, bold=found.bold)
         text = Text(no_wrap=True, overflow="crop")
         for tab in self._visible():
-            text.append(f" {tab.label} ", pen if tab.key == self._current else "")
+            text.append(f" {clean(tab.label)} ", pen if tab.key == self._current else "")
         return text if self._tabs else Text(" no job is open: choose a class and start", no_wrap=True)
 
     def on_click(self, event: events.Click) -> None:

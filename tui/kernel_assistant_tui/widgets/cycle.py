@@ -1,0 +1,41 @@
+"""One of a few words, chosen with left, right or a click: a line, where a drop-down list would take five."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.reactive import reactive
+from textual.widgets import Static
+
+
+class Cycle(Static, can_focus=True):
+    """`value` is one of `words`."""
+
+    DEFAULT_CSS = """
+    Cycle { height: 1; width: 1fr; background: $panel; padding: 0 1; }
+    Cycle:focus { background: $primary; color: $background; text-style: bold; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "step(-1)", show=False),
+        Binding("right,space", "step(1)", show=False),
+    ]
+
+    value: reactive[str] = reactive("")
+
+    def __init__(self, words: Sequence[str], value: str, *, id: str) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id, markup=False)
+        self._words = tuple(words)
+        self.set_reactive(Cycle.value, value)
+
+    def render(self) -> str:
+        place = self._words.index(self.value) + 1
+        return f"< {self.value} >  {place} of {len(self._words)}"
+
+    def action_step(self, by: int) -> None:
+        self.value = self._words[(self._words.index(self.value) + by) % len(self._words)]
+
+    def on_click(self, event: events.Click) -> None:
+        self.action_step(1)
