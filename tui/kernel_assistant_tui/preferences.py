@@ -11,7 +11,8 @@ from textual.keys import Keys
 
 from kernel_assistant.config import did_you_mean, user_file
 from kernel_assistant.errors import UsageError
-from kernel_assistant_tui.actions import ACTIONS, BY_NAME
+from kernel_assistant_tui.actions import ACTIONS
+from kernel_assistant_tui.pane_keys import DEFAULT_KEYS
 from kernel_assistant_tui.themes import DEFAULT, NAMES
 
 _NEXT = "mend that file; docs/tui.md lists what [tui] takes"
@@ -26,7 +27,7 @@ class Preferences:
     keys: Mapping[str, str] = field(default_factory=dict)
 
     def key(self, name: str) -> str:
-        return self.keys.get(name, BY_NAME[name].key)
+        return self.keys.get(name, DEFAULT_KEYS[name])
 
 
 def read_preferences(path: Path | None = None) -> Preferences:
@@ -58,8 +59,8 @@ def _keys(value: object, path: Path) -> dict[str, str]:
         raise UsageError(f"{path}: tui.keys is not a table", _NEXT)
     found: dict[str, str] = {}
     for name, keys in value.items():
-        if name not in BY_NAME:
-            raise UsageError(f"{path}: unknown action tui.keys.{name}{did_you_mean(name, BY_NAME)}", _NEXT)
+        if name not in DEFAULT_KEYS:
+            raise UsageError(f"{path}: unknown action tui.keys.{name}{did_you_mean(name, DEFAULT_KEYS)}", _NEXT)
         if not isinstance(keys, str) or not all(_is_key(one) for one in keys.split(",")):
             raise UsageError(f"{path}: tui.keys.{name} = {keys!r} is no key", "such as s, f5, ctrl+e or slash")
         found[name] = ",".join(_normal(one) for one in keys.split(","))

@@ -158,7 +158,7 @@ def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
         await pilot.press("z")
         await until(pilot, lambda: len(steps) > before + 3 and "running" in app.shown)
         await pilot.press("j")
-        assert wish_of(tmp_path) is Wish.go_on and "press j again" in app.notes[-1]
+        assert wish_of(tmp_path) is Wish.go_on and "the same key again" in app.notes[-1]
         await pilot.press("j")
         await until(pilot, lambda: "stopped" in app.shown)
 

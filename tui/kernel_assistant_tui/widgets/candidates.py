@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import DataTable
 
 from kernel_assistant.records import Timing
 from kernel_assistant.session.words import milliseconds, times
+from kernel_assistant_tui.pane_keys import bindings_of
 from kernel_assistant_tui.view.job_view import JobView, Seen
 from kernel_assistant_tui.widgets.glyphs import clean
 
@@ -80,11 +81,7 @@ _COLUMNS = (
 class Candidates(DataTable[str]):
     """Fastest first until another column is chosen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "source"),
-        Binding("space", "mark", "mark"),
-        Binding("z", "next_order", "sort"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("candidates")]
 
     class Chosen(Message):
         def __init__(self, candidate: str) -> None:

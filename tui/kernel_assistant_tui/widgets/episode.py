@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from kernel_assistant.session.words import of_best
+from kernel_assistant_tui.pane_keys import bindings_of
 from kernel_assistant_tui.view.job_view import JobView
 from kernel_assistant_tui.view.lines import Kind, Line
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
@@ -47,11 +48,7 @@ class Episode(Vertical):
     Episode > #episode-search.-open { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "search", "find", key_display="/"),
-        Binding("n", "find(1)", "next", show=False),
-        Binding("N", "find(-1)", "previous", show=False),
-        Binding("f", "follow", "follow"),
-        Binding("t", "only", "conversation"),
+        *bindings_of("episode"),
         Binding("escape", "close_search", "close search", show=False),
     ]
 
@@ -148,9 +145,9 @@ class Episode(Vertical):
         self.query_one("#episode-head", Static).update(clean(dot.join(part for part in parts if part)))
         here, found = self.lines.matches
         notes = [
-            "" if self.lines.follow else "not following (f)",
-            f"match {here} of {found} (n, N)" if found else "",
-            f"conversation {self._only} alone (t)" if self._only else "",
+            "" if self.lines.follow else "not following",
+            f"match {here} of {found}" if found else "",
+            f"conversation {self._only} alone" if self._only else "",
         ]
         where = f"{len(view.lines)} lines"
         self.query_one("#episode-foot", Static).update(clean(dot.join([where, *(note for note in notes if note)])))

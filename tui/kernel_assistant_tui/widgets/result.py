@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import TabbedContent, TabPane
@@ -15,6 +15,7 @@ from textual.widgets import TabbedContent, TabPane
 from kernel_assistant.config import resolve
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant_tui.host.kept import Kept
+from kernel_assistant_tui.pane_keys import bindings_of
 from kernel_assistant_tui.view.job_view import JobView
 from kernel_assistant_tui.widgets.candidates import Candidates
 from kernel_assistant_tui.widgets.code import diff_lines, source_lines
@@ -36,13 +37,7 @@ class Result(Vertical, can_focus=True):
     Result TabPane { padding: 0 1; height: 1fr; }
     Result LineView, Result DataTable { height: 1fr; background: transparent; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "pane('best')", "best"),
-        Binding("c", "pane('candidates')", "candidates"),
-        Binding("l", "pane('source')", "source"),
-        Binding("d", "pane('diff')", "diff"),
-        Binding("r", "pane('compare')", "compare", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("result")]
 
     def __init__(self, state_dir: Path | None = None, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
@@ -180,7 +175,7 @@ class Result(Vertical, can_focus=True):
 
     async def _source(self, view: JobView, candidate: str) -> list[Content]:
         if not candidate:
-            return [_muted("There is no candidate that is right yet; choose one in the table (c).")]
+            return [_muted("There is no candidate that is right yet; choose one in the table.")]
         found = await in_thread(lambda: self._kept.sources(candidate))
         if not found:
             return [_muted(f"{candidate[:8]}: {NO_SOURCE}.")]
@@ -198,7 +193,7 @@ class Result(Vertical, can_focus=True):
     async def _compared(self, view: JobView, width: int) -> list[Content]:
         pair = [seen for name in self._pair or () if (seen := view.seen(name)) is not None]
         if len(pair) != 2:
-            return [_muted("Mark two candidates in the table (c) with the space bar.")]
+            return [_muted("Mark two candidates in the table of candidates.")]
         sources = await in_thread(lambda: {one.candidate: self._kept.sources(one.candidate) for one in pair})
         return compared(pair[0], pair[1], sources, width)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
@@ -15,6 +15,7 @@ from textual.widgets import Static
 from kernel_assistant.errors import StoreError
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.session.training_run import RunState, RunStatus, Wish, ask, read_status, wish_of
+from kernel_assistant_tui.pane_keys import bindings_of
 from kernel_assistant_tui.runs.metrics import Tail
 from kernel_assistant_tui.widgets.curves import curve_lines
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
@@ -41,11 +42,7 @@ class Training(Vertical, can_focus=True):
     Training > #training-head { height: auto; max-height: 4; padding: 0 1; background: $panel; }
     Training > #training-lines { height: 1fr; padding: 0 1; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("z", "pause", "pause, go on"),
-        Binding("j", "stop", "stop"),
-        Binding("t", "stage", "stage"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("training")]
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
@@ -86,7 +83,7 @@ class Training(Vertical, can_focus=True):
             return
         if time.monotonic() - self._stop_pressed > SURE_S:
             self._stop_pressed = time.monotonic()
-            self._say("press j again to stop the run: it saves and ends")
+            self._say("the same key again stops the run: it saves and ends")
         else:
             self._ask(Wish.stop)
 
@@ -164,7 +161,7 @@ class Training(Vertical, can_focus=True):
             parts.append(f"{dot}{_asked(self._wish)}" if status.state.active and _pending(status, self._wish) else "")
         names = list(self._tail.stages) if self._tail is not None else []
         if len(names) > 1:
-            parts.append((f"{dot}stages {', '.join(map(clean, names))} (t)", "$text-muted"))
+            parts.append((f"{dot}stages {', '.join(map(clean, names))} ", "$text-muted"))
         if status is not None and status.message:
             parts.append((f"\n{clean(status.message)}", "$text-error"))
         if self._trouble:

@@ -1,0 +1,60 @@
+"""What keys do inside one pane, beside the actions that work everywhere: in one table, as `actions.py` has those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+from kernel_assistant_tui.actions import BY_NAME, shown_key
+
+
+@dataclass(frozen=True)
+class PaneKey:
+    """`action` is the widget's. A key that an action has as well is the pane's while the pane has the focus."""
+
+    pane: str
+    name: str
+    key: str
+    label: str
+    what: str
+    action: str
+    in_footer: bool = True
+
+
+PANE_KEYS = (
+    PaneKey("episode", "find", "slash", "find", "find in the transcript", "search"),
+    PaneKey("episode", "find_next", "n", "next", "the next match", "find(1)", in_footer=False),
+    PaneKey("episode", "find_previous", "N", "previous", "the match before", "find(-1)", in_footer=False),
+    PaneKey("episode", "follow", "f", "follow", "go to the end and stay there", "follow"),
+    PaneKey("episode", "conversation", "t", "conversation", "one of several conversations alone, then all", "only"),
+    PaneKey("result", "best", "b", "best", "figures of the best candidate", "pane('best')"),
+    PaneKey("result", "candidates", "c", "candidates", "all candidates", "pane('candidates')"),
+    PaneKey("result", "source", "l", "source", "source of the chosen candidate, or the best", "pane('source')"),
+    PaneKey("result", "diff", "d", "diff", "what apply would change", "pane('diff')"),
+    PaneKey("result", "compare", "r", "compare", "two marked candidates side by side", "pane('compare')"),
+    PaneKey("candidates", "choose", "enter", "source", "show the candidate's source", "select_cursor"),
+    PaneKey("candidates", "mark", "space", "mark", "mark a candidate; two are compared", "mark"),
+    PaneKey("candidates", "sort", "z", "sort", "sort by the next column", "next_order"),
+    PaneKey("training", "pause", "z", "pause, go on", "pause the run, or let it go on", "pause"),
+    PaneKey("training", "stop", "j", "stop", "end the run: it saves (twice, to be sure)", "stop"),
+    PaneKey("training", "stage", "t", "stage", "curves of the next stage", "stage"),
+)
+
+#: Of everything that has a key: name → the key that it has without a word of the user.
+DEFAULT_KEYS = {**{name: action.key for name, action in BY_NAME.items()}, **{one.name: one.key for one in PANE_KEYS}}
+
+
+def bindings_of(pane: str) -> list[Binding]:
+    """By name, so that the user's keymap finds them."""
+    return [
+        Binding(one.key, one.action, one.label, id=one.name, show=one.in_footer)
+        for one in PANE_KEYS
+        if one.pane == pane
+    ]
+
+
+def pane_table() -> str:
+    """The Markdown table of docs/tui.md."""
+    rows = (f"| {one.pane} | `{shown_key(one.key)}` | `{one.name}` | {one.what} |" for one in PANE_KEYS)
+    return "\n".join(["| Pane | Key | Name | What |", "|---|---|---|---|", *rows]) + "\n"
