@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import signal
 from dataclasses import replace
@@ -115,15 +114,3 @@ def test_another_run_is_refused_by_what_differs(tmp_path):
     RunFolder(tmp_path, ASKED)
     with pytest.raises(UsageError, match="seed 0, not 1"):
         RunFolder(tmp_path, {**ASKED, "seed": 1})
-
-
-def test_metrics_of_what_is_done_again_go(tmp_path):
-    run = RunFolder(tmp_path, ASKED)
-    for iteration in range(1, 5):
-        run.add_metrics("ppo_single", iteration, {"reward": 0.5, "explained_variance": float("nan")})
-    file = tmp_path / "metrics.jsonl"
-    file.write_bytes(file.read_bytes() + b'{"stage": "ppo')
-    RunFolder(tmp_path, ASKED).drop_metrics_behind(2)
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 2]
-    assert lines[0]["reward"] == 0.5 and "explained_variance" not in lines[0]

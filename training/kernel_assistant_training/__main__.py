@@ -1,4 +1,4 @@
-"""`python -m kernel_assistant_training tokenizer|pretrain|sft|export`.
+"""`python -m kernel_assistant_training tokenizer|pretrain|sft|ppo_single|rft|critic|ppo_agent|export`.
 
 Processes that these start do not load this file again, and so not torch.
 """
@@ -10,7 +10,7 @@ from importlib import import_module
 
 from kernel_assistant.errors import EXIT_OK, EXIT_USAGE, KernelAssistantError
 
-_COMMANDS = ("tokenizer", "pretrain", "sft", "export")
+_COMMANDS = ("tokenizer", "pretrain", "sft", "ppo_single", "rft", "critic", "ppo_agent", "export")
 
 
 def main(words: list[str]) -> int:

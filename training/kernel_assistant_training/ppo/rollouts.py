@@ -70,11 +70,11 @@ class Rollouts:
                 "generate_seconds": spent.generating,
                 "judge_seconds": spent.judging,
                 "generated_tokens": spent.tokens,
-                "tokens_per_second": spent.tokens / max(spent.generating, 1e-9),
+                "generated_tokens_per_s": spent.tokens / max(spent.generating, 1e-9),
                 "evaluations": after["judged"] - before["judged"],
                 "evaluations_repeated": after["repeated"] - before["repeated"],
                 "evaluations_void": after["void"] - before["void"],
-                "evaluations_per_second": (after["judged"] - before["judged"]) / max(spent.judging, 1e-9),
+                "evaluations_per_s": (after["judged"] - before["judged"]) / max(spent.judging, 1e-9),
                 "tasks_not_opened": len({task.key for task, _ in missing}) - len(opened),
             },
         )

@@ -1,4 +1,4 @@
-"""The folder of a run: what it was asked for, its metrics, and checkpoints that are whole or not there."""
+"""The folder of a run: what it was asked for, and checkpoints that are whole or not there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,6 @@ class RunFolder:
             for rest in path.glob("checkpoint-*.partial"):
                 shutil.rmtree(rest)
             self._hold_to(dict(asked))
-        self._metrics = path / "metrics.jsonl"
 
     def latest(self) -> tuple[Path, State] | None:
         """The newest checkpoint."""
@@ -79,24 +77,6 @@ class RunFolder:
         """Where training can go on, for messages."""
         found = self._checkpoints()
         return f"the last checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
-
-    def add_metrics(self, stage: str, iteration: int, figures: Mapping[str, float]) -> None:
-        """A line. A number that is not finite is left out: JSON has none."""
-        known = {name: found for name, found in figures.items() if abs(found) < float("inf")}
-        line = {"stage": stage, "step": iteration, "time": round(time.time(), 3), **known}
-        with boundary(StoreError, f"{self._metrics} could not be written"), self._metrics.open("ab") as file:
-            file.write(json.dumps(line).encode() + b"\n")
-
-    def drop_metrics_behind(self, iteration: int) -> None:
-        """Lines of iterations that have no checkpoint and are done again, and one that was cut off."""
-        if not self._metrics.is_file():
-            return
-        lines = self._metrics.read_bytes().split(b"\n")[:-1]
-        kept = [line for line in lines if json.loads(line)["step"] <= iteration]
-        with boundary(StoreError, f"{self._metrics} could not be written"):
-            partial = self._metrics.with_suffix(".partial")
-            partial.write_bytes(b"".join(line + b"\n" for line in kept))
-            partial.rename(self._metrics)
 
     def _checkpoints(self) -> list[Path]:
         return sorted(path for path in self.path.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name))

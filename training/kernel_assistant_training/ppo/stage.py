@@ -27,6 +27,7 @@ from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.tasks import Task, most_level, tasks
 from kernel_assistant_training.ppo.trajectory import Trajectory
 from kernel_assistant_training.ppo.update import Learner, Metrics, UpdateOptions
+from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.tokenizer import id_of, load
 
 
@@ -66,32 +67,34 @@ def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device 
     """The newest checkpoint. `given` tasks are played instead of sampled ones. Raises the project's errors, each naming
     where training can go on."""
     folder = RunFolder(options.out, options.asked())
-    try:
-        return _run(options, folder, given, device or _device())
-    except InternalError as error:
-        raise type(error)(f"{error.cause}; {folder.named()}", error.next_step) from error
+    with RunControl(options.out, options.stage) as control:
+        try:
+            return _run(options, folder, control, given, device or _device())
+        except InternalError as error:
+            raise type(error)(f"{error.cause}; {folder.named()}", error.next_step) from error
 
 
-def _run(options: StageOptions, folder: RunFolder, given: Sequence[Task], device: torch.device) -> Path:
+def _run(
+    options: StageOptions, folder: RunFolder, control: RunControl, given: Sequence[Task], device: torch.device
+) -> Path:
     found = folder.latest()
-    start, state = found or (options.base, State(kl_coefficient=options.kl.coefficient))
-    folder.drop_metrics_behind(state.iteration if found else -1)
-    actor = Actor.load(start, device)
+    newest, state = found or (options.base, State(kl_coefficient=options.kl.coefficient))
+    actor = Actor.load(newest, device)
     reference = Actor.load(options.base, device) if options.kl.coefficient else None
-    learner = Learner(actor, options.update, replace(options.kl, coefficient=state.kl_coefficient), reference=reference)
+    held = replace(options.kl, coefficient=state.kl_coefficient)
+    learner = Learner(actor, options.update, held, reference=reference)
     tokenizer, store = load(), TrajectoryStore(options.out)
     replies = engine(actor, id_of(tokenizer, TURN_END), rows=options.rows, context=options.play.context)
     with Pool(_pool(options)) as pool:
         rollouts = Rollouts(pool, replies, tokenizer, options.seed)
         if found is None:
-            folder.add_metrics(options.stage, 0, _held_out(options, rollouts, 0))
-            start = folder.save(actor, options.base, state)
-        while state.iteration < options.iterations:
+            control.report(0, _held_out(options, rollouts, 0))
+            newest = folder.save(actor, options.base, state)
+        while state.iteration < options.iterations and control.goes_on(state.iteration):
             number, began = state.iteration + 1, time.monotonic()
             random = Random(f"{options.stage} {options.seed} {number}")
-            chosen = given or tasks(
-                options.target, options.tasks, random, most_level=most_level(number, options.curriculum)
-            )
+            most = most_level(number, options.curriculum)
+            chosen = given or tasks(options.target, options.tasks, random, most_level=most)
             played = rollouts.play(chosen, options.episodes, number, options.play, store)
             learned = _learned(learner, played.trajectories, random)
             replies.load(actor)
@@ -106,11 +109,10 @@ def _run(options: StageOptions, folder: RunFolder, given: Sequence[Task], device
             figures = {**figures_of(played.trajectories), **played.figures, **learned}
             if number % options.evaluate_every == 0 or number == options.iterations:
                 figures |= _held_out(options, rollouts, number)
-            folder.add_metrics(options.stage, number, {**figures, "seconds": time.monotonic() - began})
-            start = folder.save(actor, options.base, state)
-            sys.stdout.write(json.dumps({"stage": options.stage, "step": number, "reward": figures["reward"]}) + "\n")
+            newest = folder.save(actor, options.base, state)
+            control.report(number, {**figures, "seconds": time.monotonic() - began})
     store.close()
-    return start
+    return newest
 
 
 def _learned(learner: Learner, found: Sequence[Trajectory], random: Random) -> Metrics:
@@ -120,7 +122,8 @@ def _learned(learner: Learner, found: Sequence[Trajectory], random: Random) -> M
         raise InternalError("no episode of the iteration can be learned from", "see worker-00.log in the run's folder")
     began = time.monotonic()
     metrics = learner.update(usable, random)
-    return {**metrics, "update_seconds": time.monotonic() - began}
+    seconds = time.monotonic() - began
+    return {**metrics, "update_seconds": seconds, "tokens_per_s": metrics["tokens"] / max(seconds, 1e-9)}
 
 
 def _held_out(options: StageOptions, rollouts: Rollouts, iteration: int) -> Metrics:

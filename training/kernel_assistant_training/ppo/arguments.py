@@ -1,0 +1,78 @@
+"""What both stages of PPO are asked for on the command line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.play import PlayOptions
+from kernel_assistant_training.ppo.rewards import SCHEMES
+from kernel_assistant_training.ppo.stage import StageOptions
+from kernel_assistant_training.ppo.update import UpdateOptions
+from kernel_assistant_training.source import TARGETS
+
+
+def parser_of(stage: str, about: str | None, *, turns: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"kernel_assistant_training {stage}", description=about)
+    add_play(parser, turns)
+    parser.add_argument("--iterations", type=int, default=100, help="in all; a second start may ask for more")
+    parser.add_argument("--curriculum", type=int, default=0, help="iterations from one operator to five")
+    parser.add_argument("--held-out", type=int, default=0, help="tasks that are played greedily now and then")
+    parser.add_argument("--evaluate-every", type=int, default=10, help="iterations between these")
+    parser.add_argument("--rate", type=float, default=3e-6, help="of the actor; the head learns at twice that")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=4, help="optimiser steps an epoch")
+    parser.add_argument("--budget", type=int, default=32768, help="padded tokens in one pass")
+    parser.add_argument("--lam", type=float, default=0.95)
+    parser.add_argument("--kl", type=float, default=0.01, help="coefficient, 0 for none")
+    parser.add_argument("--kl-target", type=float, default=None, help="nats a token; the coefficient follows it")
+    return parser
+
+
+def add_play(parser: argparse.ArgumentParser, turns: int) -> None:
+    """What playing asks for."""
+    parser.add_argument("--base", type=Path, required=True, help="a model's folder")
+    parser.add_argument("--out", type=Path, required=True, help="the run's folder; one that is there goes on")
+    parser.add_argument("--target", choices=TARGETS, default="cuda")
+    parser.add_argument("--reward", choices=sorted(SCHEMES), default="milestone")
+    parser.add_argument("--tasks", type=int, default=32, help="an iteration")
+    parser.add_argument("--episodes", type=int, default=8, help="of each task")
+    parser.add_argument("--turns", type=int, default=turns, help="replies of an episode")
+    parser.add_argument("--reply", type=int, default=1024, help="tokens of a reply")
+    parser.add_argument("--context", type=int, default=4096, help="tokens of a conversation")
+    parser.add_argument("--workers", type=int, default=1, help="processes that judge")
+    parser.add_argument("--rows", type=int, default=256, help="conversations that are decoded at once")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def options_of(stage: str, found: argparse.Namespace) -> StageOptions:
+    return StageOptions(
+        stage=stage,
+        base=found.base,
+        out=found.out,
+        target=found.target,
+        iterations=found.iterations,
+        tasks=found.tasks,
+        episodes=found.episodes,
+        seed=found.seed,
+        curriculum=found.curriculum,
+        held_out=found.held_out,
+        evaluate_every=found.evaluate_every,
+        workers=found.workers,
+        rows=found.rows,
+        play=play_of(found),
+        update=UpdateOptions(
+            rate=found.rate,
+            head_rate=2 * found.rate,
+            epochs=found.epochs,
+            steps=found.steps,
+            budget=found.budget,
+            lam=found.lam,
+        ),
+        kl=KlControl(found.kl, found.kl_target),
+    )
+
+
+def play_of(found: argparse.Namespace) -> PlayOptions:
+    return PlayOptions(scheme=found.reward, turns=found.turns, reply=found.reply, context=found.context)

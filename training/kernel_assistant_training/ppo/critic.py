@@ -1,0 +1,112 @@
+"""Critic pre-training: the value head learns what episodes of the actor are worth, before the actor moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import torch
+from torch import Tensor
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.advantages import explained_variance, gae
+from kernel_assistant_training.ppo.batches import Rows, pieces
+from kernel_assistant_training.ppo.losses import value_loss
+from kernel_assistant_training.ppo.trajectory import Trajectory
+from kernel_assistant_training.ppo.update import Metrics, NotFiniteError, last_action_rewards
+
+
+@dataclass(frozen=True)
+class CriticOptions:
+    """`epochs` over the trajectories, of which `share` is kept aside; `lam` of the targets, as the critic's in PPO."""
+
+    epochs: int = 10
+    rate: float = 1e-3
+    budget: int = 32768
+    gamma: float = 1.0
+    lam: float = 1.0
+    share: float = 0.2
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class _Part:
+    rows: Rows
+    rewards: Tensor
+
+
+def pretrain(
+    actor: Actor,
+    found: Sequence[Trajectory],
+    options: CriticOptions,
+    report: Callable[[int, Metrics], bool] = lambda epoch, figures: True,
+    *,
+    first: int = 0,
+) -> list[Metrics]:
+    """Figures before the first epoch and after each; `report` is told them and may end it. Only the head changes.
+
+    Of `options.epochs` the first so many were done before. Tasks are kept aside whole, so that the head cannot know
+    them. Raises UsageError where there are too few, and NotFiniteError.
+    """
+    aside, rest = apart(found, options.share, options.seed)
+    if not aside or not rest:
+        raise UsageError(f"{len(found)} trajectories of too few tasks", "play more before the critic is trained")
+    learned, held_out = (_parts(some, actor, options.budget) for some in (rest, aside))
+    optimiser = torch.optim.AdamW(actor.head.parameters(), lr=options.rate, weight_decay=0.0)
+    figures = [_figures(actor, learned, held_out, options)]
+    for epoch in range(first, options.epochs):
+        if not report(epoch, figures[-1]):
+            return figures
+        for part in Random(f"{options.seed} {epoch}").sample(learned, len(learned)):
+            _step(actor, optimiser, part, options)
+        figures.append(_figures(actor, learned, held_out, options))
+    report(options.epochs, figures[-1])
+    return figures
+
+
+def apart(found: Sequence[Trajectory], share: float, seed: int) -> tuple[list[Trajectory], list[Trajectory]]:
+    """Those of a `share` of the tasks, and the others."""
+    keys = sorted({one.key for one in found})
+    aside = set(Random(seed).sample(keys, round(share * len(keys))))
+    return [one for one in found if one.key in aside], [one for one in found if one.key not in aside]
+
+
+def _parts(found: Sequence[Trajectory], actor: Actor, budget: int) -> list[_Part]:
+    said = [one.said() for one in found]
+    parts = []
+    for numbers in pieces([len(one.ids) for one in said], budget):
+        rows = Rows.of(said, numbers, actor.device)
+        parts.append(_Part(rows, last_action_rewards([found[number].reward.value for number in numbers], rows.actions)))
+    return parts
+
+
+def _step(actor: Actor, optimiser: torch.optim.Optimizer, part: _Part, options: CriticOptions) -> None:
+    values = actor(part.rows.ids, part.rows.actions, trunk=False).values
+    aim = gae(part.rewards, values.detach(), part.rows.actions, gamma=options.gamma, lam=options.lam).returns
+    loss = value_loss(values, aim, part.rows.actions, old=values.detach()) / part.rows.actions.sum()
+    if not bool(torch.isfinite(loss)):
+        raise NotFiniteError("the critic's loss is not finite: training stops before the step", "lower the rate")
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(actor.head.parameters(), 1.0)
+    optimiser.step()
+
+
+@torch.no_grad()
+def _figures(actor: Actor, learned: Sequence[_Part], held_out: Sequence[_Part], options: CriticOptions) -> Metrics:
+    found: Metrics = {}
+    for name, parts in (("train_", learned), ("", held_out)):
+        values, returns = [], []
+        for part in parts:
+            mask = part.rows.actions
+            value = actor(part.rows.ids, mask, trunk=False).values
+            aim = gae(part.rewards, value, mask, gamma=options.gamma, lam=options.lam).returns
+            values.append(value[mask])
+            returns.append(aim[mask])
+        together, aims = torch.cat(values), torch.cat(returns)
+        every = torch.ones_like(together, dtype=torch.bool)
+        found[f"{name}explained_variance"] = explained_variance(together, aims, every)
+        found[f"{name}value_loss"] = float(value_loss(together, aims, every, old=together)) / len(together)
+    return found

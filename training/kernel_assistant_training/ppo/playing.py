@@ -1,0 +1,58 @@
+"""Episodes of one model, played and stored, without learning."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from random import Random
+
+import torch
+
+from kernel_assistant.serving.template import TURN_END
+from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.engine import engine
+from kernel_assistant_training.ppo.play import PlayOptions
+from kernel_assistant_training.ppo.pool import Pool, PoolOptions
+from kernel_assistant_training.ppo.rewards import needs_full
+from kernel_assistant_training.ppo.rollouts import Rollouts, builders
+from kernel_assistant_training.ppo.store import TrajectoryStore
+from kernel_assistant_training.ppo.tasks import tasks as drawn
+from kernel_assistant_training.ppo.trajectory import Trajectory
+from kernel_assistant_training.tokenizer import id_of, load
+
+#: Its number in the store.
+ITERATION = 1
+
+
+def play_once(
+    base: Path,
+    out: Path,
+    *,
+    target: str,
+    tasks: int,
+    episodes: int,
+    play: PlayOptions,
+    seed: int,
+    workers: int,
+    rows: int,
+    cache: Path | None = None,
+    python: str = sys.executable,
+) -> list[Trajectory]:
+    """`episodes` of each of `tasks` tasks; those that `out` has are not played again."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    actor, tokenizer, store = Actor.load(base, device), load(), TrajectoryStore(out)
+    replies = engine(actor, id_of(tokenizer, TURN_END), rows=rows, context=play.context)
+    options = PoolOptions(
+        target=target,
+        out=out,
+        cache=cache or out,
+        python=python,
+        workers=workers,
+        builders=builders(),
+        quick_only=not needs_full(play.scheme),
+    )
+    with Pool(options) as pool:
+        chosen = drawn(target, tasks, Random(f"play {seed}"))
+        played = Rollouts(pool, replies, tokenizer, seed).play(chosen, episodes, ITERATION, play, store)
+    store.close()
+    return played.trajectories

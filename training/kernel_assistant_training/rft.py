@@ -1,0 +1,81 @@
+"""Rejection fine-tuning: `python -m kernel_assistant_training rft --base FOLDER --out RUN [--trajectories RUN ...]`.
+
+The model plays, or episodes that were played before are taken; those with a reward above 0, without loops and without
+calls that cannot be read are learned from, with the trainer of `sft` and the tokens as they were sampled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant_training.ppo.arguments import add_play, play_of
+from kernel_assistant_training.ppo.choosing import Chosen, choose, learned
+from kernel_assistant_training.ppo.playing import play_once
+from kernel_assistant_training.ppo.rollouts import figures_of
+from kernel_assistant_training.ppo.store import TrajectoryStore
+from kernel_assistant_training.ppo.trajectory import Trajectory
+from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_training.sft import TRAINERS, fit, trainer_of
+
+STAGE = "rft"
+TURNS = 8
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="kernel_assistant_training rft", description=__doc__)
+    add_play(parser, TURNS)
+    parser.add_argument("--trajectories", type=Path, nargs="*", default=[], help="folders of runs, instead of playing")
+    parser.add_argument("--most-each", type=int, default=4, help="episodes of one task that are learned")
+    parser.add_argument("--trainer", choices=TRAINERS, default="trl", help="transformers needs accelerate alone")
+    parser.add_argument("--epochs", type=float, default=2.0)
+    parser.add_argument("--max-steps", dest="steps", type=int, default=-1)
+    parser.add_argument("--seconds", type=float, default=0.0, help="of training, at most")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=1e-4)
+    sys.stdout.write(json.dumps(train(parser.parse_args(words))) + "\n")
+
+
+def train(options: argparse.Namespace) -> dict[str, Any]:
+    """Writes the folder `out`/model; what was chosen and what training came to. Raises UsageError, MissingError."""
+    trainer_of(options)
+    chosen = _chosen(options)
+    rows = [learned(one) for one in chosen.kept]
+    rows = [one for one in rows if any(one.learned)]
+    if not rows:
+        raise UsageError("no episode is fit to be learned from", "play more of them, or a better model")
+    Random(options.seed).shuffle(rows)
+    figures = fit(argparse.Namespace(**{**vars(options), "out": options.out / "model"}), rows, STAGE)
+    return {"kept": len(chosen.kept), "left_out": chosen.left_out, **figures}
+
+
+def _chosen(options: argparse.Namespace) -> Chosen:
+    """With a line of metrics that says of what, and why others were left out."""
+    with RunControl(options.out, "trajectories") as control:
+        found = _played(options)
+        chosen = choose(found, options.most_each)
+        reasons = {f"left_out_{why}": count for why, count in chosen.left_out.items()}
+        control.report(1, {**figures_of(found), "kept": len(chosen.kept), **reasons})
+    return chosen
+
+
+def _played(options: argparse.Namespace) -> list[Trajectory]:
+    if options.trajectories:
+        return [one for folder in options.trajectories for one in TrajectoryStore(folder).all()]
+    return play_once(
+        options.base,
+        options.out,
+        target=options.target,
+        tasks=options.tasks,
+        episodes=options.episodes,
+        play=play_of(options),
+        seed=options.seed,
+        workers=options.workers,
+        rows=options.rows,
+    )
