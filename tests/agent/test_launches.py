@@ -22,8 +22,11 @@ BETWEEN = """// call: {up}(x0, p0, p1, {up}=h)
 extern "C" void between(const between_args* a) {{
   for (int64_t r = 0; r < a->rows; r++) {{
     const float* x = a->h + 96 * r;
-    double v[96], mean = 0, square = 0;
-    for (int i = 0; i < 96; i++) mean += v[i] = 0.25 * x[i] * (1 + erf(x[i] * 0.70710678118654752));
+    double v[96], mean, square = 0;
+    for (volatile int again = 0; again < 50; again++) {{
+      mean = 0;
+      for (int i = 0; i < 96; i++) mean += v[i] = 0.25 * x[i] * (1 + erf(x[i] * 0.70710678118654752));
+    }}
     mean /= 96;
     for (int i = 0; i < 96; i++) square += (v[i] - mean) * (v[i] - mean);
     const double scale = 1 / sqrt(square / 96 + 1e-5);
@@ -58,7 +61,7 @@ def test_a_model_leaves_products_to_pytorch_and_hears_where_the_time_goes(linear
     assert evaluation.residual == (f"linear ({names['up']})", f"linear ({names['down']})")
     first, second, third = evaluation.launches
     assert (first.name, second.name, third.name) == (f"{names['up']}_linear", "between", f"{names['down']}_linear")
-    # The exact error function of 2880 elements: most of the time, on any processor.
+    # The exact error function of 2880 elements, fifty times: most of the time, on any processor, busy or not.
     assert second.ms > 0
     said = observations(policy)[1]
     assert f"time by launch: {first.name} " in said and ", between " in said
