@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 
@@ -20,7 +21,8 @@ from kernel_assistant.session.training_run import (
 )
 from kernel_assistant_training import run_control
 from kernel_assistant_training.run_control import RunControl
-from kernel_assistant_tui.runs.metrics import FIRST, Tail, thinned
+from kernel_assistant_tui.runs.find import newest_runs
+from kernel_assistant_tui.runs.metrics import FIRST, Stage, Tail, thinned
 from kernel_assistant_tui.widgets.curves import curve_lines
 from kernel_assistant_tui.widgets.training import EMPTY, NO_STATUS, Training
 from tests.tui.parts.hosting import driven, until
@@ -71,13 +73,22 @@ def test_a_file_that_became_shorter_is_read_anew(tmp_path):
 
 
 def test_known_figures_come_first():
-    from kernel_assistant_tui.runs.metrics import Stage
-
     stage = Stage("ppo", {name: {0.0: 1.0} for name in ("zeal", "entropy", "loss", "apples")})
     assert stage.names() == ["loss", "entropy", "zeal", "apples"]
     assert len(set(FIRST)) == len(FIRST)
     lines = [line.plain.rstrip() for line in curve_lines(stage, 50)]
     assert [line for line in lines if line] == ["loss  1", "entropy  1", "zeal  1", "apples  1"]
+
+
+def test_runs_are_found_newest_first(tmp_path):
+    project, kept = tmp_path / "project", tmp_path / "state"
+    for age, folder in enumerate((project / "a", kept / "b", project / "deep" / "er" / "c", project / ".venv" / "d")):
+        folder.mkdir(parents=True)
+        add(folder, 1)
+        os.utime(folder / METRICS, (1000 - age, 1000 - age))
+    (project / "model.py").write_text("")
+    assert newest_runs(project / "model.py", kept) == [project / "a", kept / "b", project / "deep" / "er" / "c"]
+    assert newest_runs(kept, kept, tmp_path / "nowhere" / "x") == [kept / "b"]
 
 
 def test_thinning_keeps_ends_and_extremes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernel_assistant.session.threads import in_thread
 from kernel_assistant_tui.widgets.modules import Modules
 
 if TYPE_CHECKING:
@@ -39,11 +40,14 @@ async def help(screen: MainScreen) -> None:  # noqa: A001 - the action's name
 
 
 async def training(screen: MainScreen) -> None:
-    """The run that is open, or a question which one."""
-    from kernel_assistant_tui.screens.training import RunDialog, newest_runs
+    """The run that is open; where none is, or it is on the screen already, a question which one."""
+    from kernel_assistant_tui.runs.find import newest_runs
+    from kernel_assistant_tui.screens.training import RunDialog
 
-    if not screen.training_open:
-        run = await screen.app.push_screen_wait(RunDialog(newest_runs(screen.work.root)))
+    if not screen.training_open or screen.pane == "training":
+        kept = screen.work.settings.state_dir / "training"
+        runs = await in_thread(lambda: newest_runs(screen.work.root, kept))
+        run = await screen.app.push_screen_wait(RunDialog(runs))
         if run is None:
             return
         screen.open_training(run)

@@ -16,7 +16,6 @@ from kernel_assistant.session.words import (
     of_accuracy,
     of_baseline,
     of_free_win,
-    of_roofline,
     of_share,
     times,
     verdict,
@@ -114,7 +113,7 @@ def _bar(name: str, ms: float | None, floor: float, room: int, *, ours: bool) ->
 
 def _times(timing: Timing) -> list[Content]:
     rows = [
-        ("", "time", "ours faster by", "99.9%"),
+        ("", "time", "ours by", "99.9%"),
         (
             "eager",
             milliseconds(timing.eager_ms),
@@ -127,7 +126,7 @@ def _times(timing: Timing) -> list[Content]:
             times(timing.speedup_vs_compile),
             interval(timing.speedup_vs_compile_ci),
         ),
-        ("ours", milliseconds(timing.candidate_ms), of_roofline(timing), ""),
+        ("ours", milliseconds(timing.candidate_ms), "", ""),
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
