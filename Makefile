@@ -39,6 +39,10 @@ test-vllm: system $(STAMP) ## run the tests that need vLLM, on the CPU (fetches 
 test-editors: system $(STAMP) ## run the tests in VS Code, Neovim and Emacs (fetches 620 MB once)
 	@.ci/editors $(BIN)/python
 
+.PHONY: vsix
+vsix: ## pack the VS Code extension into dist/kernel-assistant.vsix
+	@.ci/vsix "$(PYTHON)" dist/kernel-assistant.vsix
+
 .PHONY: check
 check: lint ## what to run before a commit: linters, types, import contracts, the quick tests
 	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
