@@ -71,7 +71,7 @@ def project(here):
 def test_from_a_project_to_applied_kernels(sshd, run, project):
     module = project / "deep/inside/net.py"
     there = ("--host", "box", "--remote-python", sys.executable)
-    done = run("optimize", module, *there, "--budget", "15s", "--no-free-wins", "--json")
+    done = run("optimize", module, *there, "--budget", "5s", "--no-free-wins", "--json")
     assert done.returncode == 0, done.stderr
     assert ".env is not shipped" in done.stderr
     document = json.loads(done.stdout)
