@@ -46,7 +46,7 @@ local id = vim.lsp.start_client({
   settings = { kernelAssistant = vim.fn.json_decode(vim.env.SETTINGS) },
 })
 vim.lsp.buf_attach_client(0, id)
-vim.wait(20000, function()
+vim.wait(60000, function()
   return vim.lsp.buf_get_clients(0)[id] ~= nil
 end)
 local client = vim.lsp.get_client_by_id(id)
@@ -64,7 +64,7 @@ local function command(name)
 end
 
 local function lens(text)
-  local answer = client.request_sync("textDocument/codeLens", { textDocument = document }, 5000, 0)
+  local answer = client.request_sync("textDocument/codeLens", { textDocument = document }, 20000, 0)
   for _, one in ipairs(answer and answer.result or {}) do
     if one.command and one.command.title:find(text, 1, true) then
       return true
@@ -77,7 +77,7 @@ local function holds(text)
   return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), "\n"):find(text, 1, true) ~= nil
 end
 
-wait("lens", 20, function()
+wait("lens", 60, function()
   return lens("Optimize with Kernel Assistant")
 end)
 command("optimize")
@@ -92,14 +92,14 @@ command("optimize")
 wait("finished", 150, function()
   return #ended == 2
 end)
-wait("result", 20, function()
+wait("result", 60, function()
   return lens("verified")
 end)
 local offered = client.request_sync("textDocument/codeAction", {
   textDocument = document,
   range = { start = { line = 10, character = 0 }, ["end"] = { line = 10, character = 0 } },
   context = { diagnostics = {} },
-}, 5000, 0)
+}, 20000, 0)
 local apply = vim.tbl_filter(function(action)
   return action.title:find("Apply the kernels", 1, true)
 end, offered.result or {})[1]
@@ -107,12 +107,12 @@ if not apply then
   fail("no action applies: " .. vim.inspect(offered))
 end
 command("apply")
-wait("applied", 20, function()
+wait("applied", 60, function()
   return holds("_kernels/load.py")
 end)
 vim.cmd("silent write")
 command("undo")
-wait("undone", 20, function()
+wait("undone", 60, function()
   return not holds("_kernels/load.py")
 end)
 vim.cmd("silent write")
