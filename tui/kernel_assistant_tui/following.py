@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.events import AnyEvent, JobFailed, JobFinished
 from kernel_assistant.records import KernelTask
+from kernel_assistant.remote.away import Sent, bring_back, connected, noted, send
 from kernel_assistant.session.event_log import log_path, recorded_events
 from kernel_assistant.session.following import Source
 from kernel_assistant.session.threads import in_thread, tell
@@ -19,7 +20,7 @@ from kernel_assistant.store import JobOptions, JobRow
 from kernel_assistant_tui.actions import shown_key
 from kernel_assistant_tui.host.follow import follow_in_thread
 from kernel_assistant_tui.host.in_hand import InHand, in_hand
-from kernel_assistant_tui.host.messages import JobEvents
+from kernel_assistant_tui.host.messages import JobEvents, JobFollowed
 from kernel_assistant_tui.jobs import OpenJob, OpenJobs
 from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.project.watch import Watcher
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 MOST_LEFT = 3
 
 
+@dataclass(frozen=True)
+class Followed:
+    """Who is asked about a job, its number there, and the thread that waits for it."""
+
+    source: Source
+    number: str
+    follower: int
+
+
 class Following:
     """Of one main screen. `key` is that of the tab that is shown, "" without."""
 
@@ -39,7 +49,8 @@ class Following:
         self.jobs = OpenJobs()
         self.key = ""
         self._looking = False
-        self._sources: dict[str, tuple[Source, str]] = {}
+        self._followed: dict[str, Followed] = {}
+        self._boxes: dict[str, Sent] = {}
         self._opened: set[str] = set()
 
     @property
@@ -65,6 +76,8 @@ class Following:
         self._watcher = Watcher(screen.work.root, changed, failed)
         self._watcher.start()
         screen.flow(lambda: self.look(None))
+        if screen.work.settings.host:
+            screen.flow(self._look_elsewhere)
 
     async def look(self, changed: frozenset[Path] | None = frozenset()) -> None:
         """Read what may have changed (None: everything), and show it."""
@@ -121,29 +134,33 @@ class Following:
         keys = [one.key for one in self.jobs]
         place = keys.index(key)
         self.jobs.close(key)
+        self._followed.pop(key, None)
         rest = [one for one in keys if one != key]
         self.show(rest[min(place, len(rest) - 1)] if rest else "")
 
-    def follow(
-        self, row: JobRow, *, show: bool, source: Source | None = None, number: str = "", key: str = ""
-    ) -> OpenJob:
-        """Open a tab for a job that a host has, or that is to go on, and follow it."""
-        job = self.jobs.open(row, key)
+    def follow(self, row: JobRow, *, show: bool) -> OpenJob:
+        """Open a tab for a job that the host has, or that is to go on, and follow it."""
+        return self._follow(self.jobs.open(row), self._screen.work.client, row.id, show=show)
+
+    def _follow(self, job: OpenJob, source: Source, number: str, *, show: bool) -> OpenJob:
         self._opened.add(job.key)
         if not job.followed:
             self.jobs.follow(job.key, followed=True)
-            source = source or self._screen.work.client
-            self._sources[job.key] = (source, number or row.id)
-            follow_in_thread(source, number or row.id, job.key, self._screen)
+            follower = follow_in_thread(source, number, job.key, self._screen)
+            self._followed[job.key] = Followed(source, number, follower)
+        self._shown(job.key, show=show)
+        return job
+
+    def _shown(self, key: str, *, show: bool) -> None:
         if show or not self.key:
-            self.show(job.key)
+            self.show(key)
         else:
             self._screen.show_job()
-        return job
 
     def source(self, key: str) -> tuple[Source, str]:
         """Whom to ask about a job, and its number there."""
-        return self._sources.get(key, (self._screen.work.client, key))
+        followed = self._followed.get(key)
+        return (self._screen.work.client, key) if followed is None else (followed.source, followed.number)
 
     async def open(self, number: str, *, show: bool = True) -> OpenJob:
         """A tab for a job of the store: followed where a host has it, else as far as its log goes."""
@@ -159,10 +176,7 @@ class Following:
         self._opened.add(row.id)
         self.jobs.open(row)
         job = self.jobs.fold(row.id, _numbered(events, row)) or self.jobs.open(row)
-        if show or not self.key:
-            self.show(job.key)
-        else:
-            self._screen.show_job()
+        self._shown(job.key, show=show)
         return job
 
     async def open_chosen(self) -> None:
@@ -179,9 +193,12 @@ class Following:
     # Submitting and hearing
 
     async def submit(self, task: KernelTask, options: JobOptions, settings: Settings) -> OpenJob:
-        """Hand a job to the host and follow it. Raises what the host refuses it with."""
+        """Hand a job to the host, here or on another machine, and follow it. Raises what the host refuses it with."""
         client = self._screen.work.client
         options = msgspec.structs.replace(options, free_wins=settings.free_wins)
+        if settings.host:
+            self._screen.say(f"sending {task.name} to {settings.host}")
+            return self._follow_away(await in_thread(lambda: send(task, options, settings)), show=True)
         submitted: dict[str, Any] = await in_thread(lambda: client.submit(task, options))
         number = str(submitted["job"])
         if submitted["joined"]:
@@ -189,8 +206,23 @@ class Following:
         row = await in_thread(lambda: self._screen.work.project.store.job(number))
         return self.follow(row, show=True)
 
+    def _follow_away(self, sent: Sent, *, show: bool) -> OpenJob:
+        job = self.jobs.open_away(sent.away)
+        self._boxes[job.key] = sent
+        return self._follow(job, sent.box.client, sent.away.number, show=show)
+
+    async def _look_elsewhere(self) -> None:
+        """Jobs that an earlier session, or an editor, has left on the machine of the settings."""
+        work = self._screen.work
+        away = [one for one in await in_thread(lambda: noted(work.settings)) if one.host == work.settings.host]
+        mine = [one for one in away if Path(one.path).is_relative_to(work.root)]
+        if mine:
+            box = await in_thread(lambda: connected(work.settings))
+            for one in mine:
+                self._follow_away(Sent(box, one, {}), show=not self.key)
+
     def hear(self, message: JobEvents) -> None:
-        job = self.jobs.fold(message.job, message.events)
+        job = self.jobs.fold(message.job, message.events) if self._is_current(message) else None
         if job is None:
             return
         if message.job == self.key:
@@ -198,10 +230,24 @@ class Following:
         if any(isinstance(event, (JobFinished, JobFailed)) for event in message.events):
             self._screen.flow(lambda: self._tell_end(job))
 
-    def ended(self, key: str) -> None:
+    def ended(self, message: JobFollowed) -> None:
         """Nothing more will be heard of a job."""
-        self.jobs.follow(key, followed=False)
+        if self._is_current(message):
+            self.jobs.follow(message.job, followed=False)
+            self._screen.show_job()
+            if message.job in self._boxes:
+                self._screen.flow(lambda: self._bring_back(message.job))
+
+    def _is_current(self, message: JobEvents | JobFollowed) -> bool:
+        """Whether it is of the thread that follows the job now."""
+        followed = self._followed.get(message.job)
+        return followed is None or message.follower in (0, followed.follower)
+
+    async def _bring_back(self, key: str) -> None:
+        sent, settings = self._boxes.pop(key), self._screen.work.settings
+        self.jobs.brought(key, await in_thread(lambda: bring_back(sent.box, sent.away, settings)))
         self._screen.show_job()
+        await self.look()
 
     async def _tell_end(self, job: OpenJob) -> None:
         from kernel_assistant_tui.flows.verify import verdict_of

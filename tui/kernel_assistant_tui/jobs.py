@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
 
 from kernel_assistant.events import AnyEvent
+from kernel_assistant.records import OptimizeResult
+from kernel_assistant.remote.away import Away
 from kernel_assistant.session.edits import Place, place_of
 from kernel_assistant.store import JobKind, JobRow, JobState
 from kernel_assistant_tui.view.job_view import JobView, empty, fold
@@ -13,12 +18,14 @@ from kernel_assistant_tui.view.job_view import JobView, empty, fold
 
 @dataclass(frozen=True)
 class OpenJob:
-    """`key` is the job's number, or MACHINE:NUMBER. `followed`: a thread waits for its events."""
+    """`key` is the job's number, or MACHINE:NUMBER; `number` that in the store here, "" as long as it is away.
+    `followed`: a thread waits for its events."""
 
     key: str
     place: Place
     kind: JobKind
     view: JobView
+    number: str = ""
     followed: bool = False
 
     @property
@@ -56,12 +63,22 @@ class OpenJobs:
     def get(self, key: str) -> OpenJob | None:
         return self._jobs.get(key)
 
-    def open(self, row: JobRow, key: str = "") -> OpenJob:
-        """A tab for a job; the one that is there where there is one."""
-        key = key or row.id
-        if key not in self._jobs:
-            self._jobs[key] = OpenJob(key, place_of(row.task, row.options), row.options.kind, empty(key))
-        return self._jobs[key]
+    def open(self, row: JobRow) -> OpenJob:
+        """A tab for a job of the store; the one that is there where there is one."""
+        place = place_of(row.task, row.options)
+        return self._jobs.setdefault(row.id, OpenJob(row.id, place, row.options.kind, empty(row.id), row.id))
+
+    def open_away(self, away: Away) -> OpenJob:
+        """A tab for a job on another machine."""
+        place = Place(Path(away.path), away.class_name)
+        return self._jobs.setdefault(away.job, OpenJob(away.job, place, JobKind(away.kind), empty(away.job)))
+
+    def brought(self, key: str, result: OptimizeResult) -> None:
+        """The result of a job that was away is here, with its files."""
+        known = self._jobs.get(key)
+        if known is not None:
+            view = msgspec.structs.replace(known.view, result=result)
+            self._jobs[key] = replace(known, view=view, number=result.artifacts["job"])
 
     def close(self, key: str) -> None:
         self._jobs.pop(key, None)

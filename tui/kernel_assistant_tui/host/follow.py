@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 from textual.message_pump import MessagePump
@@ -13,20 +14,25 @@ from kernel_assistant_tui.host.messages import JobEvents, JobFollowed, JobLost
 BATCH_S = 0.05
 
 
-def follow_in_thread(source: Source, number: str, job: str, to: MessagePump) -> None:
-    """Post the events of job `number` of `source` to `to`, as those of `job`. Returns at once."""
+_followers = itertools.count(1)
+
+
+def follow_in_thread(source: Source, number: str, job: str, to: MessagePump) -> int:
+    """Post the events of job `number` of `source` to `to`, as those of `job`. Returns the follower's number at once."""
+    follower = next(_followers)
 
     def run() -> None:
         follow(
             source,
             number,
-            lambda events: _post(to, JobEvents(job, events)),
+            lambda events: _post(to, JobEvents(job, events, follower)),
             lambda error: _post(to, JobLost(job, error.cause)),
             batch_s=BATCH_S,
         )
-        _post(to, JobFollowed(job))
+        _post(to, JobFollowed(job, follower))
 
     threading.Thread(target=run, name=f"job-{job}", daemon=True).start()
+    return follower
 
 
 def _post(to: MessagePump, message: JobEvents | JobLost | JobFollowed) -> None:

@@ -8,12 +8,14 @@ from kernel_assistant.events import AnyEvent
 
 
 class JobEvents(Message):
-    """Events of one job in order, in batches: at most twenty a second."""
+    """Events of one job in order, in batches: at most twenty a second. `follower` is the number of the thread that
+    got them: a tab that was closed and opened again has another."""
 
-    def __init__(self, job: str, events: tuple[AnyEvent, ...]) -> None:
+    def __init__(self, job: str, events: tuple[AnyEvent, ...], follower: int = 0) -> None:
         super().__init__()
         self.job = job
         self.events = events
+        self.follower = follower
 
 
 class JobLost(Message):
@@ -28,6 +30,7 @@ class JobLost(Message):
 class JobFollowed(Message):
     """Nothing more will come of this job: it has ended, or nobody can tell."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, follower: int = 0) -> None:
         super().__init__()
         self.job = job
+        self.follower = follower

@@ -118,7 +118,9 @@ class MainScreen(Screen[None]):
             return module.state.job
         if job is None:
             raise UsageError("no job is shown and the class has none", "start one")
-        return job.key
+        if not job.number:
+            raise UsageError(f"the result of job {job.key} is not here yet", "wait until it has ended")
+        return job.number
 
     @property
     def subject(self) -> Module | None:
@@ -303,7 +305,7 @@ class MainScreen(Screen[None]):
         self.say(f"job {message.job}: {message.why}; starting it again", severity="warning")
 
     def on_job_followed(self, message: JobFollowed) -> None:
-        self.following.ended(message.job)
+        self.following.ended(message)
 
     def _lay_out(self) -> None:
         """What is seen. Widgets are switched themselves: a class of the screen would have every style looked at."""
