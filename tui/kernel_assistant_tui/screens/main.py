@@ -27,6 +27,7 @@ from kernel_assistant_tui.jobs import OpenJob
 from kernel_assistant_tui.keys import bindings, footer_keys
 from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.screens.panes import PANES, SMALLEST, is_tiny, is_wide
+from kernel_assistant_tui.view.job_view import empty
 from kernel_assistant_tui.widgets.devices import Devices
 from kernel_assistant_tui.widgets.episode import Episode
 from kernel_assistant_tui.widgets.footer import Key, Keys
@@ -179,9 +180,9 @@ class MainScreen(Screen[None]):
         training = self.in_training
         self.query_one(JobTabs).show([*tabs, Tab(TRAINING, "training")], TRAINING if training else following.key)
         job = following.current
-        if job is not None:
-            self.query_one(Episode).show(job.view)
-            self.query_one(Result).show(job.view)
+        view = empty("") if job is None else job.view
+        self.query_one(Episode).show(view)
+        self.query_one(Result).show(view)
         self.query_one("#middle").border_title = "training" if training else "2 episode"
         if job is None or not job.running:
             self.steering = False
@@ -212,7 +213,7 @@ class MainScreen(Screen[None]):
     def refresh_keys(self) -> None:
         try:
             own = [
-                Key(shown_key(one.binding.key), one.binding.description, one.binding.action)
+                Key(shown_key(one.binding.key), one.binding.description, f"app.simulate_key('{one.binding.key}')")
                 for one in self.active_bindings.values()
                 if one.binding.show and one.node is not self and one.node is not self.app and one.enabled
             ]

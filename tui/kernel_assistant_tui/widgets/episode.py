@@ -138,7 +138,9 @@ class Episode(Vertical):
 
     def _tell(self) -> None:
         view = self._view
-        if view is None:
+        if view is None or not view.job:
+            self.query_one("#episode-head", Static).update(_EMPTY)
+            self.query_one("#episode-foot", Static).update("")
             return
         parts = [view.phase, view.counts if view.candidates else "", f"best {of_best(view.best)}" if view.best else ""]
         dot = glyph(" · ", " - ")
