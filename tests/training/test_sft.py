@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
+from kernel_assistant.session.training_run import METRICS, RunState, Wish, ask, read_status
 from kernel_assistant_training import sft
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.folder import load_folder, save_folder
@@ -113,5 +115,35 @@ def test_training_ends_by_the_clock_with_a_rate_of_zero_and_a_model(file, source
     shape = replace(SMALL, vocabulary=vocabulary_size(load()), width=64, inner=64, layers=1, heads=1)
     save_folder(Llama(shape), tmp_path / "base")
     options = options_of(tmp_path, file, steps=1_000_000, seconds=2.0)
-    assert 0 < sft.train(options, (source,))["steps"] < 1_000_000
+    steps = sft.train(options, (source,))["steps"]
+    assert 0 < steps < 1_000_000
     load_folder(tmp_path / "out")
+    status = read_status(tmp_path / "out")
+    assert status is not None and (status.state, status.step) == (RunState.ended, steps)
+
+
+def test_training_stops_when_somebody_asks(file, source, tmp_path):
+    pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'kernel-assistant[train]'")
+    shape = replace(SMALL, vocabulary=vocabulary_size(load()), width=64, inner=64, layers=1, heads=1)
+    save_folder(Llama(shape), tmp_path / "base")
+    over = threading.Event()
+
+    def stop_when_it_reports():
+        while not over.wait(0.02):
+            if (tmp_path / "out" / METRICS).exists():
+                ask(tmp_path / "out", Wish.stop)
+                return
+
+    watcher = threading.Thread(target=stop_when_it_reports)
+    watcher.start()
+    try:
+        steps = sft.train(options_of(tmp_path, file, steps=1_000_000), (source,))["steps"]
+    finally:
+        over.set()
+        watcher.join()
+    assert 10 <= steps < 1_000_000
+    load_folder(tmp_path / "out")
+    status = read_status(tmp_path / "out")
+    assert status is not None and status.state is RunState.stopped
+    lines = [json.loads(line) for line in (tmp_path / "out" / METRICS).read_text().splitlines()]
+    assert {line["stage"] for line in lines} == {"sft"} and {"loss", "gradient_norm"} <= lines[0].keys()
