@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_assistant.session.threads import in_thread
+from kernel_assistant_tui.widgets.episode import Episode
+from kernel_assistant_tui.widgets.result import Result
 
 if TYPE_CHECKING:
-    from kernel_assistant_tui.jobs import OpenJob
     from kernel_assistant_tui.screens.main import MainScreen
 
-_SOURCES = (".cu", ".cuh", ".cpp", ".h")
 
-
-async def copy(screen: MainScreen) -> None:
-    """Text that is marked with the mouse; else the class, the transcript, or the kernel's source."""
+def copy(screen: MainScreen) -> None:
+    """Text that is marked with the mouse; else what the pane with the keys says, or the chosen class."""
     marked = screen.get_selected_text()
     if marked:
         _copy(screen, marked, "what is marked")
-        return
-    job, pane = screen.job, screen.pane
-    if pane == "episode" and job is not None:
-        _copy(screen, "\n".join(line.text for line in job.view.lines), "the transcript")
-    elif pane == "result" and job is not None and job.has_kernels:
-        text = await in_thread(lambda: sources_of(job))
-        _copy(screen, text, "the kernel's source")
+    elif screen.pane == "episode" and (transcript := screen.query_one(Episode).text):
+        _copy(screen, transcript, "the transcript")
+    elif screen.pane == "result" and (shown := screen.query_one(Result).text):
+        _copy(screen, shown, "what the result shows")
     elif screen.module is not None:
         _copy(screen, screen.module.spec, screen.module.spec)
-
-
-def sources_of(job: OpenJob) -> str:
-    """The best candidate's sources, each below its name."""
-    artifacts = job.view.result.artifacts if job.view.result is not None else {}
-    parts = []
-    for name, path in artifacts.items():
-        if name.endswith(_SOURCES) and Path(path).is_file():
-            parts.append(f"// {name}\n{Path(path).read_text(encoding='utf-8')}")
-    return "\n".join(parts)
 
 
 def _copy(screen: MainScreen, text: str, what: str) -> None:

@@ -27,11 +27,14 @@ from kernel_assistant_tui.widgets.glyphs import clean, glyph, utf8
 
 _MUTED, _TITLE = "$text-muted", "bold $text-primary"
 NO_CEILING = "the ceilings of this device are not known"
+EMPTY = "No result yet. Choose a module and start."
 NOTHING_RIGHT = "nothing right so far"
 
 
 def headline(view: JobView) -> Content:
     """What is known of the outcome, in one line."""
+    if not view.job:
+        return _line(EMPTY, _MUTED)
     if view.failure is not None:
         return _line(f"failed: {view.failure.cause}", "bold $text-error")
     if view.result is not None:

@@ -20,11 +20,10 @@ from kernel_assistant_tui.view.job_view import JobView
 from kernel_assistant_tui.widgets.candidates import Candidates
 from kernel_assistant_tui.widgets.code import diff_lines, source_lines
 from kernel_assistant_tui.widgets.compare import NO_SOURCE, compared
-from kernel_assistant_tui.widgets.figures import best_lines
+from kernel_assistant_tui.widgets.figures import EMPTY, best_lines
 from kernel_assistant_tui.widgets.glyphs import utf8
 from kernel_assistant_tui.widgets.line_view import LineView
 
-EMPTY = "No result yet. Choose a module and start."
 _PANES = ("best", "candidates", "source", "diff", "compare")
 
 
