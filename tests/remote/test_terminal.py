@@ -1,0 +1,28 @@
+"""The terminal with `--host`: the job runs there, is found by the next session, and its result can be applied here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tui.driving import opened, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
+
+
+async def test_a_job_of_the_terminal_runs_over_there(sshd, module, monkeypatch):
+    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "4s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
+    monkeypatch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
+    async with opened(module.parent, (130, 40), host="box") as pilot:
+        await until(pilot, "Net")
+        await pilot.press("s")
+        await until(pilot, "box:1 Net", "started on cpu")
+    async with opened(module.parent, (130, 40), host="box") as pilot:
+        await until(pilot, "box:1 Net", "ended:")
+        # Its number here: the result is in the local store, with its files.
+        await until(pilot, lambda: pilot.app.main.job.number == "1")
+        row = pilot.app.project.store.job("1")
+        assert row.device.endswith("of box") and row.task.path == str(module)
+        assert pilot.app.main.job.has_kernels
+        await pilot.press("3", "a")
+        await until(pilot, f"Apply job 1 to {module}?"[:60])
