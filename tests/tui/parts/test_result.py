@@ -131,10 +131,10 @@ def test_a_candidate_that_is_judged_again_stays_one_row(judged):
         await pilot.press("c")
         await pilot.pause()
         app.widget.show(fold(view, wrong(names[1], 4, tier=view.candidates[0].evaluation.tier.full)))
-        await pilot.pause()
         table = app.query_one(Candidates)
+        outcomes = ["compile error", "compile error", "correct"]
+        await until(pilot, lambda: sorted(cells(table, "outcome")) == outcomes)
         assert table.row_count == 3
-        assert sorted(cells(table, "outcome")) == ["compile error", "compile error", "correct"]
 
     driven(Result(state), play, SIZE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic
 from typing import ClassVar
 
 from textual import work
@@ -24,7 +25,8 @@ from kernel_assistant_tui.widgets.figures import EMPTY, best_lines
 from kernel_assistant_tui.widgets.glyphs import utf8
 from kernel_assistant_tui.widgets.line_view import LineView
 
-_PANES = ("best", "candidates", "source", "diff", "compare")
+#: The table of candidates is drawn again after so long at the earliest.
+TABLE_EVERY_S = 0.5
 
 
 class Result(Vertical, can_focus=True):
@@ -46,6 +48,7 @@ class Result(Vertical, can_focus=True):
         self._chosen = ""
         self._pair: tuple[str, str] | None = None
         self._drawn: dict[str, object] = {}
+        self._table_shown, self._waiting = float("-inf"), False
 
     def compose(self) -> ComposeResult:
         with TabbedContent(initial="best"):
@@ -135,9 +138,25 @@ class Result(Vertical, can_focus=True):
             width = self._lines("best").scrollable_content_region.width
             self._lines("best").replace(best_lines(view, self._facts, width or 60))
         elif pane == "candidates":
-            self.query_one(Candidates).show(view, fresh=fresh)
+            self._show_table(view, fresh)
         else:
             self.run_worker(self._read(pane, view), group=f"read {pane}", exclusive=True)
+
+    def _show_table(self, view: JobView, fresh: bool) -> None:
+        """At once, but not twenty times a second: a table sorts and measures all of its rows."""
+        if not fresh and monotonic() - self._table_shown < TABLE_EVERY_S:
+            self._drawn["candidates"] = None
+            if not self._waiting:
+                self._waiting = True
+                self.set_timer(TABLE_EVERY_S, self._show_later)
+            return
+        self._table_shown = monotonic()
+        self.query_one(Candidates).show(view, fresh=fresh)
+
+    def _show_later(self) -> None:
+        self._waiting = False
+        self._table_shown = float("-inf")
+        self._draw()
 
     def _needs(self, view: JobView, pane: str) -> object:
         shown = view.shown
