@@ -177,3 +177,21 @@ def test_nothing_that_steers_a_terminal_comes_through(text):
 
 def test_ascii_of_our_own_words():
     assert ascii_of("2.10× (0.3–1.2) 45 µs · 日本") == "2.10x (0.3-1.2) 45 us - ??"
+
+
+def test_the_mouse_selects_text_that_is_scrolled_and_wrapped():
+    async def play(app, pilot):
+        view = app.view
+        view.append([Content(f"{number} " + "word " * 12) for number in range(50)])
+        await pilot.pause()
+        assert view.follow and view.scroll_offset.y > 0
+        place = next(y for y, row in enumerate(app.seen) if row.startswith("48 "))
+        await pilot.mouse_down(view, offset=(3, place))
+        await pilot.hover(view, offset=(6, place + 1))
+        await pilot.mouse_up(view, offset=(6, place + 1))
+        await pilot.pause()
+        selected = app.screen.get_selected_text()
+        assert selected is not None
+        assert ("48 " + "word " * 12).startswith(selected, 3) and len(selected) > 30
+
+    driven(play, follow=True)
