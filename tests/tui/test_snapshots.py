@@ -1,0 +1,92 @@
+"""How it looks: pictures (SVG) at three sizes in two themes, of a job that was recorded. After a change that is wanted:
+`pytest tests/tui/test_snapshots.py --snapshot-update`, and look at what git shows as changed, in a browser."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kernel_assistant.config import user_file
+from kernel_assistant_tui.app import KernelAssistant
+from kernel_assistant_tui.devices.machine import History, Machine
+from kernel_assistant_tui.devices.reading import Cpu, Gpu, Process, Reading
+from kernel_assistant_tui.widgets.result import Result
+from tests.tui.conftest import BARE
+from tests.tui.driving import until
+from tests.tui.recorded_job import add_recorded
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+THEMES = ("kernel-dark", "kernel-light")
+GB = 2**30
+READING = Reading(
+    gpus=(
+        Gpu(0, "H200", 87, 61 * GB, 140 * GB, 512.0, 700.0, 63, (Process(4711, "python train.py", 60 * GB),)),
+        Gpu(1, "H200", 0, 1 * GB, 140 * GB, 76.0, 700.0, 31),
+    ),
+    cpu=Cpu((12.0, 80.0, 3.0, 45.0), 40 * GB, 128 * GB, 2.5),
+)
+BEFORE = tuple(50 + 49 * ((place * 37) % 100 - 50) / 50 for place in range(120))
+
+
+@pytest.fixture
+def standing_still(monkeypatch):
+    """A machine that always reads the same, in a place where it is always the same time."""
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.delenv("LC_ALL", raising=False)
+    time.tzset()
+    monkeypatch.setattr(Machine, "read", lambda self: READING)
+    monkeypatch.setattr(History, "of", lambda self, name: BEFORE)
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def application(standing_still, settings, project):
+    """Theme → the application on a project with a job that has ended, and a class that says nothing of its inputs."""
+    add_recorded(settings, project)
+    (project / "bare.py").write_text(BARE)
+
+    def make(theme):
+        user_file().parent.mkdir(parents=True, exist_ok=True)
+        user_file().write_text(f'[tui]\ntheme = "{theme}"\n')
+        return KernelAssistant(project)
+
+    return make
+
+
+async def opened_job(pilot):
+    """The recorded job, chosen in the list, with everything that is read of it in threads."""
+    await until(pilot, "GatedRMSNorm")
+    await pilot.press("down", "enter")
+    await until(pilot, "1 GatedRMSNorm", lambda: pilot.app.screen.query_one(Result)._facts)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_job_that_has_ended(snap_compare, application, theme, size):
+    assert snap_compare(application(theme), terminal_size=size, run_before=opened_job)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_transcript_and_the_source_of_it(snap_compare, application, theme, size):
+    async def open_it(pilot):
+        await opened_job(pilot)
+        await pilot.press("l")
+        await until(pilot, "dcec3b55 of turn")
+        await pilot.press("2", "home", "pagedown", "pagedown")
+        await pilot.pause()
+
+    assert snap_compare(application(theme), terminal_size=size, run_before=open_it)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_first_look(snap_compare, application, theme):
+    async def look(pilot):
+        await until(pilot, "GatedRMSNorm", "H200")
+
+    assert snap_compare(application(theme), terminal_size=(120, 40), run_before=look)
