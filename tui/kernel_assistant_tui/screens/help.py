@@ -36,7 +36,7 @@ class HelpDialog(Dialog[None]):
         lines = []
         for one in ACTIONS:
             key = Content.styled(f"{shown_key(self._preferences.key(one.name)):>6}  ", "bold $text-accent")
-            command = Content.styled(f"  {one.command}" if one.command and wide else "", "$text-muted")
+            command = Content.styled(f"  {one.command}" if one.command and wide else "", "$text 60%")
             lines.append(Content.assemble(key, f"{one.what:<58}" if wide else one.what, command))
         for own in PANE_KEYS:
             key = Content.styled(f"{shown_key(self._preferences.key(own.name)):>6}  ", "bold $text-accent")

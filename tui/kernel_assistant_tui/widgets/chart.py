@@ -15,7 +15,7 @@ Point = tuple[float, float]
 #: Bits of a braille character by column and row of its 2 × 4 dots (Unicode 16.0, Braille Patterns).
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _LETTERS = "*o+x#@"
-_FRAME = "$text-muted"
+_FRAME = "$text 60%"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def source_lines(sources: Mapping[str, str]) -> list[Content]:
         coloured = highlight("\n".join(code), language=_LANGUAGES.get(suffix, "text"))
         size = len(str(len(code)))
         lines += [
-            Content.styled(f"{number:>{size}} ", "$text-disabled") + line
+            Content.styled(f"{number:>{size}} ", "$text 40%") + line
             for number, line in enumerate(coloured.split("\n", allow_blank=True), 1)
         ]
     return lines

@@ -83,7 +83,7 @@ def _registers(found: Evaluation) -> str:
 
 def _row(name: str, left: str, right: str, size: int, style: str = "") -> Content:
     cells = [_fit(left, size), _fit(right, size)]
-    return Content.assemble((f"{name:<15}", "$text-muted"), *((cell, style) for cell in cells))
+    return Content.assemble((f"{name:<15}", "$text 60%"), *((cell, style) for cell in cells))
 
 
 def _fit(text: str, size: int) -> str:

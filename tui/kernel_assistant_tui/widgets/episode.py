@@ -18,11 +18,11 @@ from kernel_assistant_tui.widgets.glyphs import clean, glyph
 from kernel_assistant_tui.widgets.line_view import LineView
 
 _STYLES = {
-    Kind.phase: "$text-muted",
+    Kind.phase: "$text 60%",
     Kind.said: "$text",
     Kind.code: "$text-primary",
     Kind.call: "bold $text-accent",
-    Kind.heard: "$text-muted",
+    Kind.heard: "$text 60%",
     Kind.user: "bold $text-secondary",
     Kind.good: "$text-success",
     Kind.bad: "$text-warning",

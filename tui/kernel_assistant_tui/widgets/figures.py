@@ -25,7 +25,7 @@ from kernel_assistant_tui.view.job_view import JobView, Turn
 from kernel_assistant_tui.widgets.chart import Series, chart
 from kernel_assistant_tui.widgets.glyphs import clean, glyph, utf8
 
-_MUTED, _TITLE = "$text-muted", "bold $text-primary"
+_MUTED, _TITLE = "$text 60%", "bold $text-primary"
 NO_CEILING = "the ceilings of this device are not known"
 EMPTY = "No result yet. Choose a module and start."
 NOTHING_RIGHT = "nothing right so far"

@@ -10,7 +10,7 @@ from kernel_assistant_tui.devices.machine import History
 from kernel_assistant_tui.devices.reading import Cpu, Gpu, Process, Reading
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
 
-_MUTED = "$text-muted"
+_MUTED = "$text 60%"
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _PLAIN_LEVELS = " .:-=+*#@"
 

@@ -64,7 +64,7 @@ class Result(Vertical, can_focus=True):
                 yield LineView(wrap=False, id="compare-lines")
 
     def on_mount(self) -> None:
-        self._lines("best").replace([Content.styled(EMPTY, "$text-muted")])
+        self._lines("best").replace([Content.styled(EMPTY, "$text 60%")])
         # Keys belong to what is seen, not to the names above it.
         self.query_one("Tabs").can_focus = False
         self.query_one("Underline").display = utf8()
@@ -217,4 +217,4 @@ class Result(Vertical, can_focus=True):
 
 
 def _muted(text: str) -> Content:
-    return Content.styled(text, "$text-muted")
+    return Content.styled(text, "$text 60%")

@@ -145,7 +145,7 @@ class Training(Vertical, can_focus=True):
         lines = self.query_one(LineView)
         width = lines.scrollable_content_region.width
         if stage is None:
-            lines.replace([Content.styled("nothing was reported yet", "$text-muted")])
+            lines.replace([Content.styled("nothing was reported yet", "$text 60%")])
         elif width:
             lines.replace(curve_lines(stage, width))
 
@@ -154,14 +154,14 @@ class Training(Vertical, can_focus=True):
         parts: list[Content | str | tuple[str, str]] = [(clean(run.name), "bold $text-primary")]
         status = self._status
         if status is None:
-            parts.append((dot + NO_STATUS, "$text-muted"))
+            parts.append((dot + NO_STATUS, "$text 60%"))
         else:
             parts += [f"{dot}{clean(status.stage)}{dot}", (status.state.value, _STATES.get(status.state, "bold"))]
             parts.append(f"{dot}step {status.step}")
             parts.append(f"{dot}{_asked(self._wish)}" if status.state.active and _pending(status, self._wish) else "")
         names = list(self._tail.stages) if self._tail is not None else []
         if len(names) > 1:
-            parts.append((f"{dot}stages {', '.join(map(clean, names))} ", "$text-muted"))
+            parts.append((f"{dot}stages {', '.join(map(clean, names))} ", "$text 60%"))
         if status is not None and status.message:
             parts.append((f"\n{clean(status.message)}", "$text-error"))
         if self._trouble:
