@@ -24,6 +24,7 @@ class Abilities:
     configuration: bool = False
     watches_files: bool = False
     messages_with_choices: bool = True
+    shows_documents: bool = False
 
 
 def abilities(capabilities: types.ClientCapabilities, options: Mapping[str, Any]) -> Abilities:
@@ -47,4 +48,5 @@ def abilities(capabilities: types.ClientCapabilities, options: Mapping[str, Any]
         configuration=bool(workspace and workspace.configuration),
         watches_files=bool(watched and watched.dynamic_registration),
         messages_with_choices=options.get("progress") != "client",
+        shows_documents=bool(window and window.show_document and window.show_document.support),
     )

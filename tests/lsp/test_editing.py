@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
+from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from kernel_assistant.errors import UsageError
@@ -172,6 +175,28 @@ async def test_other_editors_get_what_they_understand(start_editor, model, of):
         action = await editor.client.code_action_resolve_async(action)
     assert editor.take(action.edit)
     assert "# kernel-assistant: ignore" in editor.text(model)
+
+
+@pytest.mark.parametrize("opens", [True, False])
+async def test_editors_without_pages_of_their_own_are_shown_what_they_ask_for(start_editor, model, improved, opens):
+    def change(capabilities):
+        capabilities.window.show_document = types.ShowDocumentClientCapabilities(support=opens)
+
+    improved(model, MODEL)
+    editor = await start_editor(of="neovim_v0.11.0", options={}, change=change)
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    await editor.command("diff", model, "Gate")
+    await editor.command("show", model, "Gate")
+    if opens:
+        await until(lambda: len(editor.client.shown_documents) == 2)
+        shown = [unquote(one.uri).removeprefix("file://") for one in editor.client.shown_documents]
+    else:
+        await until(lambda: len(editor.client.messages) == 2)
+        shown = [one.message.removeprefix("written to ") for one in editor.client.messages]
+    texts = {path.suffix: path.read_text() for path in map(Path, shown)}
+    assert '+@_run_path(__file__[:-3] + "_kernels/load.py")' in texts[".diff"]
+    assert "**2.00× vs torch.compile" in texts[".md"] and "gate.cpp" in texts[".md"]
 
 
 async def test_classes_that_cannot_be_optimized_where_they_stand(start_editor, workspace):

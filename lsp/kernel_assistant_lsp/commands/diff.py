@@ -10,6 +10,7 @@ from kernel_assistant.session.edits import apply_job
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.commands.arguments import job_of, own_class
 from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.shown import show_text
 
 SOURCES = (".cu", ".cuh", ".cpp", ".h")
 
@@ -18,20 +19,23 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """`{"before", "after", "title", "job", "kernels": name → text}`."""
     snapshot, name = own_class(context, argument)
 
-    def look() -> dict[str, Any]:
+    def look() -> tuple[dict[str, Any], str]:
         row = job_of(context, argument)
         force = argument.get("force") is True
         applied, _ = apply_job(context.history.store, row, dry_run=True, force=force, text=snapshot.text)
         files = row.result.artifacts if row.result is not None else {}
-        return {
+        proposed = {
             "before": snapshot.text,
             "after": applied.text or snapshot.text,
             "title": f"{snapshot.path.name}: kernels of {name} ({figure(row.result)})",
             "job": row.id,
             "kernels": texts(files, SOURCES),
         }
+        return proposed, applied.diff
 
-    return await in_thread(look)
+    found, diff = await in_thread(look)
+    show_text(context, f"{snapshot.path.stem}-{name}.diff", diff)
+    return found
 
 
 def texts(artifacts: dict[str, str], suffixes: tuple[str, ...]) -> dict[str, str]:

@@ -13,16 +13,19 @@ from kernel_assistant.store import JobKind, JobRow
 from kernel_assistant_lsp.commands.arguments import class_of, text_of
 from kernel_assistant_lsp.commands.diff import SOURCES, texts
 from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.features.hover import about_job
+from kernel_assistant_lsp.features.words import duration
+from kernel_assistant_lsp.shown import show_text
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """The job's row and steps as `show --json` prints them, with the texts that it left: graph, sources, evaluation."""
 
-    def look() -> dict[str, Any]:
+    def look() -> tuple[dict[str, Any], JobRow]:
         store = context.history.store
         row = row_of(context, argument)
         files = row.result.artifacts if row.result is not None else {}
-        return {
+        found = {
             **to_builtins(row),
             "steps": to_builtins(store.steps(row.id)),
             "sources": texts(files, SOURCES),
@@ -30,8 +33,29 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
             "evaluation": _document(files, "evaluation.json"),
             "deviceFacts": _document(files, "device.json"),
         }
+        return found, row
 
-    return await in_thread(look)
+    found, row = await in_thread(look)
+    show_text(context, f"job-{row.id}.md", _page(found, row))
+    return found
+
+
+def _page(found: dict[str, Any], row: JobRow) -> str:
+    """Markdown for clients without a page of their own: the result, then each candidate, then where the sources are."""
+    files = row.result.artifacts if row.result is not None else {}
+    sources = [path for name, path in files.items() if name.endswith(SOURCES)]
+    tried = [
+        f"- turn {step['turn']}: {one['outcome'].replace('_', ' ')}{_time(one)}"
+        for step in found["steps"]
+        for one in step["evaluations"]
+    ]
+    parts = [*about_job(row), "\n".join(tried), "\n".join(f"- {path}" for path in sources)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _time(evaluation: dict[str, Any]) -> str:
+    timing = evaluation.get("timing")
+    return "" if timing is None else f", {duration(timing['candidate_ms'])}"
 
 
 def row_of(context: Context, argument: dict[str, Any]) -> JobRow:

@@ -92,6 +92,13 @@ def about_class(snapshot: Snapshot, name: str, history: Sequence[JobRow], state:
     return "\n\n".join(parts)
 
 
+def about_job(row: JobRow) -> list[str]:
+    """Paragraphs of Markdown on one job."""
+    if row.result is None:
+        return [f"**{row.task.class_name}**: job {row.id} is {row.state.value}{f': {row.error}' if row.error else ''}"]
+    return _result(row)
+
+
 def _is_result(row: JobRow, name: str) -> bool:
     ended = row.state in (JobState.done, JobState.cancelled) and row.result is not None
     return ended and row.options.kind is JobKind.optimize and row.task.class_name == name
