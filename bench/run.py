@@ -29,6 +29,7 @@ MEASUREMENTS = {
     "call": "call_overhead",
     "cli": "cli_cost",
     "lsp": "lsp",
+    "tui": "tui",
     "generator": "generator_rate",
     "cancel": "cancelling",
     "optimize": "optimize_time",

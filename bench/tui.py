@@ -1,0 +1,226 @@
+"""The terminal interface as a user feels it: from a key to what it changes on the screen, at rest, while a job runs and
+after an hour of events; and what it costs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from bench.figures import Figure, Settings
+from bench.tui_log import write_long_job
+from bench.tui_screen import Screen
+from kernel_assistant.config import resolve
+from kernel_assistant.session.client import Client
+
+_ROOT = Path(__file__).resolve().parent.parent
+_EXAMPLE = _ROOT / "examples" / "gated_rms_norm.py"
+_WIDTH, _HEIGHT = 120, 40
+_EVENTS = 10_000
+_BLOCKS = 30
+#: From three digits on, so that no line's number begins another's.
+_FIRST_LINE = 101
+_BLOCK = """class Block{number:02}(nn.Module):
+    def forward(self, x):
+        return x.relu() + {number}
+
+
+"""
+_BLOCK_LINES = 5
+_DOWN, _UP, _HOME, _END, _PAGE_DOWN, _ENTER = b"\x1b[B", b"\x1b[A", b"\x1b[H", b"\x1b[F", b"\x1b[6~", b"\r"
+#: Between two keys: a fast typist's.
+_BETWEEN_S = 0.12
+_AIM_MS = 50.0
+
+
+@dataclass
+class Keys:
+    """Seconds from a key to its paint, by what the host's processes were doing when it was pressed."""
+
+    all: list[float] = field(default_factory=list)
+    compiling: list[float] = field(default_factory=list)
+    evaluating: list[float] = field(default_factory=list)
+    writing: list[float] = field(default_factory=list)
+
+
+def measure(settings: Settings) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="ka-tui-") as name:
+        home, project = Path(name, "home"), Path(name, "project")
+        environment = _environment(home, settings)
+        _write_project(project)
+        here = resolve(project, environ=environment)[0]
+        write_long_job(here, project / "a.py", settings.count(_EVENTS, _EVENTS // 10))
+        screen = Screen(
+            [sys.executable, "-m", "kernel_assistant", "tui", str(project)], environment, project, _WIDTH, _HEIGHT
+        )
+        try:
+            figures = _start(screen)
+            figures += _at_rest(screen, settings)
+            figures += _while_a_job_runs(screen, Client(here), settings)
+            figures += _after_an_hour(screen, settings)
+            loaded = screen.mapped("torch", "numpy")
+            figures.append(Figure("libraries of torch or numpy in it", len(loaded), "", "at the end", ("≤", 0)))
+            return figures
+        finally:
+            screen.close()
+            command = [sys.executable, "-m", "kernel_assistant", "host", "stop"]
+            subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
+
+
+def _environment(home: Path, settings: Settings) -> dict[str, str]:
+    paths = os.pathsep.join(str(_ROOT / name) for name in (".", "lsp", "tui", "training"))
+    ours = {
+        "KERNEL_ASSISTANT_HOME": str(home),
+        "KERNEL_ASSISTANT_TARGET": settings.target,
+        "KERNEL_ASSISTANT_PYTHON": sys.executable,
+        "KERNEL_ASSISTANT_POLICY": "auto",
+        "KERNEL_ASSISTANT_BUDGET": f"{settings.count(40, 8)}s",
+        "KERNEL_ASSISTANT_FREE_WINS": "false",
+        "PYTHONPATH": paths,
+        "LANG": "C.UTF-8",
+    }
+    kept = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "LC_ALL")}
+    return {**kept, **ours}
+
+
+def _write_project(project: Path) -> None:
+    """One class that can be optimized, first in the list, and thirty to move about in."""
+    project.mkdir()
+    shutil.copy(_EXAMPLE, project / "a.py")
+    head = "from torch import nn\n" + "\n" * (_FIRST_LINE - 2)
+    (project / "b.py").write_text(head + "".join(_BLOCK.format(number=number) for number in range(_BLOCKS)))
+
+
+def _start(screen: Screen) -> list[Figure]:
+    taken = screen.until(b"Block05") - screen.began
+    screen.quiet(0.7)
+    return [
+        Figure("start to the list of classes", taken, "s", "one process, its pages in memory"),
+        Figure("resident memory at the start", screen.memory(), "MB"),
+    ]
+
+
+def _at_rest(screen: Screen, settings: Settings) -> list[Figure]:
+    idle = screen.processor(settings.count(30, 5))
+    before = screen.process.cpu_times()
+    keys = [_move(screen, place) for place in _walk(settings.count(100, 20))]
+    after = screen.process.cpu_times()
+    cost = (after.user + after.system - before.user - before.system) / len(keys)
+    return [
+        Figure("processor at rest", idle, "%", "of one core, over 30 s; the devices are read each second", ("≤", 2)),
+        Figure("processor time of a key", cost * 1e3, "ms", "moving down the list, everything it causes"),
+        Figure("key to paint at rest, p95", _p95(keys) * 1e3, "ms", f"{len(keys)} keys", ("≤", _AIM_MS)),
+    ]
+
+
+def _while_a_job_runs(screen: Screen, client: Client, settings: Settings) -> list[Figure]:
+    screen.type(b"1" + _HOME)
+    screen.quiet(0.7)
+    screen.press(b"s", b"started on")
+    screen.type(b"1")
+    host = psutil.Process((client.status() or {})["pid"])
+    keys = Keys()
+    at = 0
+    while _active(client):
+        at = at + 1 if at < _BLOCKS else 1
+        # The list begins with the class that runs; from the last class back to it is one key.
+        busy = _busy(host)
+        taken = _move(screen, at) if at > 1 else _jump(screen)
+        keys.all.append(taken)
+        for name in busy:
+            getattr(keys, name).append(taken)
+        time.sleep(_BETWEEN_S)
+    screen.quiet(0.7)
+    figures = [_figure("key to paint while a job runs, p95", keys.all)]
+    for name in ("compiling", "evaluating", "writing"):
+        what = {"compiling": "a compiler", "evaluating": "a candidate", "writing": "the model"}[name]
+        if times := getattr(keys, name):
+            figures.append(_figure(f"the same while {what} runs, p95", times))
+    return figures
+
+
+def _after_an_hour(screen: Screen, settings: Settings) -> list[Figure]:
+    screen.type(b"h")
+    screen.until(b"of 2")
+    screen.quiet(0.7)
+    screen.type(_ENTER)
+    screen.quiet(0.7)
+    screen.type(_END)
+    screen.quiet(0.7)
+    opening = screen.press(_ENTER, b"ended: ", 120)
+    screen.quiet(0.7)
+    screen.type(b"2")
+    screen.quiet(0.7)
+    screen.press(_HOME, b"queued for")
+    times: list[float] = []
+    for _ in range(settings.count(100, 20)):
+        times.append(screen.press(_PAGE_DOWN, b"turn "))
+        time.sleep(_BETWEEN_S / 2)
+    idle = screen.processor(settings.count(10, 2))
+    count = settings.count(_EVENTS, _EVENTS // 10)
+    return [
+        Figure("opening a job of an hour", opening, "s", f"{count} events, from the key in history to its last line"),
+        Figure("a page of its transcript, p95", _p95(times) * 1e3, "ms", f"{len(times)} pages", ("≤", _AIM_MS)),
+        Figure("processor at rest beside it", idle, "%", "of one core, over 10 s", ("≤", 2)),
+        Figure("resident memory with it", screen.memory(), "MB", f"{count} events and a job that ran", ("≤", 150)),
+    ]
+
+
+def _figure(name: str, times: list[float]) -> Figure:
+    how = f"{len(times)} keys, at most {max(times) * 1e3:.0f} ms"
+    return Figure(name, _p95(times) * 1e3, "ms", how, ("≤", _AIM_MS))
+
+
+def _walk(count: int) -> list[int]:
+    """Places in the list of classes to go to, one after the other, from the first on."""
+    return [1 + number % _BLOCKS for number in range(count)]
+
+
+def _move(screen: Screen, place: int) -> float:
+    """Seconds until the line below the list says where the class at `place` is, from the class before it."""
+    if place == 1:
+        return _jump(screen)
+    return screen.press(_DOWN, _line(place))
+
+
+def _jump(screen: Screen) -> float:
+    screen.type(_END)
+    time.sleep(_BETWEEN_S)
+    screen.press(_HOME, b"a.py:")
+    return screen.press(_DOWN, _line(1))
+
+
+def _line(place: int) -> bytes:
+    return f"b.py:{_FIRST_LINE + (place - 1) * _BLOCK_LINES}".encode()
+
+
+def _active(client: Client) -> bool:
+    return any(row.state.active for row in client.jobs())
+
+
+def _busy(host: psutil.Process) -> set[str]:
+    """What is being done for the job: compilers, judged candidates, the model's process with the processor."""
+    found = set()
+    for child in host.children(recursive=True):
+        try:
+            name, command = child.name(), " ".join(child.cmdline())
+            if name in ("cc1plus", "cicc", "ptxas", "ld", "as"):
+                found.add("compiling")
+            elif "runner" in command:
+                found.add("evaluating")
+            elif "llama" in command and child.cpu_percent(0.02) > 20:
+                found.add("writing")
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _p95(values: list[float]) -> float:
+    return sorted(values)[max(0, round(0.95 * len(values)) - 1)]
