@@ -13,12 +13,14 @@ import torch
 from kernel_assistant.errors import InternalError
 from kernel_assistant.session.training_run import RunState, read_status
 from kernel_assistant_training import pretrain
-from kernel_assistant_training.architecture import SMALL
+from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.export import export
+from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import greedy
 from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
 from kernel_assistant_training.pretrain import Options, Progress, batch_of, learning_rate, train, weighted_losses
 from kernel_assistant_training.stream import Stream, StreamOptions
+from kernel_assistant_training.tokenizer import load, vocabulary_size
 
 TINY = replace(SMALL, width=64, inner=128, layers=2, heads=1)
 
@@ -76,6 +78,17 @@ def test_a_run_learns_and_can_be_gone_on_with(options, source):
     assert all(answer in {f"```cpp\n{op}(v, C0);\n```\n" for op in ("add", "mul", "sub")} for answer in answers)
     figures = export(options.out / "model", options.out / "model.gguf")
     assert figures["bytes"] < 1_000_000
+
+
+def test_another_run_begins_with_the_weights_of_a_model(options, source):
+    model = Llama(replace(TINY, vocabulary=vocabulary_size(load())))
+    save_folder(model, options.out / "known")
+    train(replace(options, base=options.out / "known", steps=1, rate=0.0))
+    (first,) = (one for one in metrics(options.out) if one.get("step") == 1 and "answer_loss" in one)
+    before, after = load_folder(options.out / "known"), load_folder(options.out / "model")
+    for name, weight in before.state_dict().items():
+        assert torch.equal(weight, after.state_dict()[name]), name
+    assert first["answer_loss"] > 0
 
 
 def test_only_what_follows_inside_a_conversation_is_learned():

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernel_assistant_training.architecture import SHIPPED, SMALL, Llama, Mask, block_mask, dense_mask
-from kernel_assistant_training.folder import save_folder
+from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import judge_greedy
 from kernel_assistant_training.held_out import HeldOutMaker
 from kernel_assistant_training.optimiser import optimisers
@@ -40,7 +40,8 @@ STAGE = "pretrain"
 @dataclass(frozen=True)
 class Options:
     """`rows` of `length` tokens a step; `decay` is the share of the time in which the learning rate falls to zero.
-    AdamW alone wants half the `rate`. `steps` bounds the run as well, 0 does not."""
+    AdamW alone wants half the `rate`. `steps` bounds the run as well, 0 does not. `base` is the folder of a model whose
+    weights are where it begins; without one they are random."""
 
     out: Path
     seconds: float = 480.0
@@ -59,6 +60,7 @@ class Options:
     held_out: int = 200
     seed: int = 0
     resume: bool = False
+    base: Path | None = None
     sources: tuple[Source, ...] = field(default=(), repr=False)
 
 
@@ -93,7 +95,7 @@ def train(options: Options) -> Progress:
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
     shape = replace(SHAPES[options.shape], vocabulary=vocabulary_size(load()))
-    model = Llama(shape).to(device)
+    model = (Llama(shape) if options.base is None else load_folder(options.base)).to(device)
     chosen = optimisers(model, options.optimiser, options.rate)
     progress = _resume(model, chosen, options, device) if options.resume else Progress()
     earlier = progress.seconds
@@ -281,6 +283,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--shape", choices=SHAPES, default=Options.shape)
     parser.add_argument("--attention", choices=("flex", "dense"), default=Options.attention)
     parser.add_argument("--optimiser", choices=("muon", "adamw"), default=Options.optimiser)
+    parser.add_argument("--base", type=Path, metavar="FOLDER", help="begin with the weights of this model")
     parser.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")
     for name in ("steps", "rows", "length", "processes", "keep", "warm_up", "held_out", "seed"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Options, name))
