@@ -1,4 +1,4 @@
-"""Neovim: lens, optimize with progress, cancel, apply, write, undo. Then Emacs with eglot on the same result.
+"""Neovim: lens, optimize with progress, cancel, apply, write, undo. Then Emacs (eglot) and Helix on the same result.
 
 `make test-editors` installs the editors and says so with KERNEL_ASSISTANT_TEST_TOOLS; elsewhere nothing is run.
 """
@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.editors.helix import Helix
+
 HERE = Path(__file__).parent
+_HELIX = os.environ.get("KERNEL_ASSISTANT_TEST_HELIX") or shutil.which("hx") or ""
 EXAMPLE = HERE.parents[1] / "examples" / "masked_cumsum.py"
 
 pytestmark = [
@@ -70,3 +73,28 @@ def test_eglot_is_offered_the_result_applies_and_undoes(workspace: Path) -> None
     wanted = ["result", "applied", "undone"]
     assert [step for step in steps if step in wanted] == wanted
     assert (workspace / EXAMPLE.name).read_text() == EXAMPLE.read_text()
+
+
+@pytest.mark.skipif(not _HELIX, reason="Helix is a package from Debian 13 on; KERNEL_ASSISTANT_TEST_HELIX names one")
+def test_helix_is_offered_the_result_applies_and_undoes(workspace: Path, tmp_path: Path) -> None:
+    file = workspace / EXAMPLE.name
+    config = (
+        f"[language-server.kernel-assistant]\ncommand = {json.dumps(_server())}\n"
+        'args = ["-P", "-m", "kernel_assistant", "lsp"]\n'
+        '[[language]]\nname = "python"\nlanguage-servers = ["kernel-assistant"]\n'
+    )
+    environ = {**os.environ, "KERNEL_ASSISTANT_HOME": str(workspace / ".assistant")}
+    line = EXAMPLE.read_text().splitlines().index("class MaskedCumsum(nn.Module):") + 1
+    with Helix(_HELIX, file, line, config, tmp_path, environ) as helix:
+        helix.until(lambda: helix.said("textDocument/publishDiagnostics") > 0)
+        helix.wait(2.0)  # and what the store has
+        helix.action(3)
+        helix.until(lambda: helix.said('"method": "workspace/applyEdit"') == 1)
+        helix.save()
+        helix.until(lambda: "_kernels/load.py" in file.read_text())
+        helix.wait(2.0)
+        helix.action(2)
+        helix.until(lambda: helix.said('"method": "workspace/applyEdit"') == 2)
+        helix.save()
+        helix.until(lambda: file.read_text() == EXAMPLE.read_text())
+        helix.until(lambda: not (workspace / "masked_cumsum_kernels").exists())
