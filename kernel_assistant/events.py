@@ -54,10 +54,13 @@ class BaselineMeasured(Event, frozen=True, kw_only=True, tag="baseline_measured"
 
 
 class CandidateEvaluated(Event, frozen=True, kw_only=True, tag="candidate_evaluated"):
+    """`conversation` counts those of the job from 1, 0 for what none wrote or is judged again at the end."""
+
     turn: int
     schedule: str
     origin: str
     evaluation: Evaluation
+    conversation: int = 0
 
 
 class BestImproved(Event, frozen=True, kw_only=True, tag="best_improved"):

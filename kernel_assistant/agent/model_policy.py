@@ -194,7 +194,9 @@ class ModelPolicy:
         except DirectiveError as error:
             return self._profile.plan_error(error)
         best_ms = Tried(self._view.steps).best_ms
-        yield Move(message=reply.content[:MOST_SAID], candidates=(candidate,), tier=tier)
+        yield Move(
+            message=reply.content[:MOST_SAID], candidates=(candidate,), tier=tier, conversation=self._conversation
+        )
         evaluation = self._latest(candidate)
         self._judged = evaluation.candidate
         report = self._profile.report(evaluation, self._view, candidate, best_ms)

@@ -130,7 +130,8 @@ class Search:
                 evaluations.append(evaluation)
                 self.tried.add(candidate, evaluation)
                 self._on_device += sum(evaluation.seconds.get(stage, 0.0) for stage in _ON_THE_DEVICE)
-                tell(self.emit, turn, candidate, evaluation, best=self._standing.takes(evaluation))
+                best = self._standing.takes(evaluation)
+                tell(self.emit, turn, candidate, evaluation, best=best, conversation=move.conversation)
                 if self._is_over():
                     break
         finally:
@@ -146,10 +147,20 @@ class Search:
             )
 
 
-def tell(emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, *, best: bool) -> None:
+def tell(
+    emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, *, best: bool, conversation: int = 0
+) -> None:
     """Report one evaluation, and that it is the best so far where it is."""
     schedule = candidate.plan.schedule
-    emit(CandidateEvaluated(turn=turn, schedule=schedule, origin=candidate.origin, evaluation=evaluation))
+    emit(
+        CandidateEvaluated(
+            turn=turn,
+            schedule=schedule,
+            origin=candidate.origin,
+            evaluation=evaluation,
+            conversation=conversation,
+        )
+    )
     if best:
         tell_best(emit, candidate, evaluation)
 

@@ -23,12 +23,16 @@ class EpisodeView:
 
 @dataclass(frozen=True)
 class Move:
-    """One turn: candidates to evaluate in `tier`, or `finished` when there is nothing more to try."""
+    """One turn: candidates to evaluate in `tier`, or `finished` when there is nothing more to try.
+
+    `conversation` is the number of the one that it comes from, from 1; 0 for none.
+    """
 
     message: str
     candidates: tuple[Candidate, ...] = ()
     finished: bool = False
     tier: Tier = Tier.quick
+    conversation: int = 0
 
 
 class Policy(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.agent.said import MOST_TEXT, said
-from kernel_assistant.events import ModelSaid, decode_event, encode_event
+from kernel_assistant.events import CandidateEvaluated, ModelSaid, decode_event, encode_event
+from kernel_assistant.records import Tier
 from kernel_assistant.records.transcript import Message, Usage
 from tests.agent.models import EVALUATE, FINISH, NORM, calls, model, write
 
@@ -14,7 +15,9 @@ def test_every_message_comes_in_order_but_the_systems(norm, cancel, tmp_path):
     told = []
     lines = [calls(write(NORM), text="a plan"), calls(EVALUATE), calls(FINISH)]
     policy = model(norm, tmp_path / "workspace", lines, steering=["be quick"], emit=told.append)
-    run_episode(norm, policy, Budget(seconds=600), emit=lambda event: None, cancel=cancel)
+    run_episode(norm, policy, Budget(seconds=600), emit=told.append, cancel=cancel)
+    judged = [(event.conversation, event.evaluation.tier) for event in told if isinstance(event, CandidateEvaluated)]
+    assert judged == [(1, Tier.quick), (0, Tier.full)]
     heard = [event for event in told if isinstance(event, ModelSaid)]
     kept = [message for message in policy.transcript().messages if message.role != "system"]
     assert [event.role for event in heard] == [message.role for message in kept]

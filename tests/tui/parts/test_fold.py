@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kernel_assistant.events import Called, JobFailed, JobQueued, ModelSaid, Progress, Warned
 from kernel_assistant.records import Tier
@@ -89,6 +90,16 @@ def test_compiler_errors_have_their_lines_and_do_not_flood():
     assert head == "turn 4  abcdefgh  quick  compile error: it does not compile"
     assert details[0] == "  kernel.cpp:3: error: error 0"
     assert len(details) == MOST_DIAGNOSTICS + 1 and details[-1] == "  and 5 more"
+
+
+def test_what_a_conversation_tried_has_its_number():
+    view = folded([replace(wrong("a", 1, errors=2), conversation=3), replace(right("b", 2, 1.0), conversation=1)])
+    assert [(line.kind, line.conversation) for line in view.lines] == [
+        (Kind.bad, 3),
+        (Kind.detail, 3),
+        (Kind.detail, 3),
+        (Kind.good, 1),
+    ]
 
 
 def test_a_job_that_fails_says_what_to_do():

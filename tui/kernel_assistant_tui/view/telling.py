@@ -79,10 +79,12 @@ def _of_evaluation(event: CandidateEvaluated) -> list[Line]:
     found = event.evaluation
     head = f"turn {event.turn}  {found.candidate[:SHORT_HASH]}  {found.tier.value}  "
     if found.outcome is Outcome.correct:
-        return [Line(Kind.good, head + _figures(found) + (f"  {event.schedule}" if event.schedule else ""))]
+        words = head + _figures(found) + (f"  {event.schedule}" if event.schedule else "")
+        return [Line(Kind.good, words, event.conversation)]
     outcome = found.outcome.value.replace("_", " ")
     first, *rest = f"{outcome}: {found.message}".splitlines()
-    return [Line(Kind.bad, head + first), *(Line(Kind.detail, f"  {line}") for line in rest), *_details(found)]
+    lines = [Line(Kind.bad, head + first), *(Line(Kind.detail, f"  {line}") for line in rest), *_details(found)]
+    return [Line(line.kind, line.text, event.conversation) for line in lines]
 
 
 def _figures(found: Evaluation) -> str:
