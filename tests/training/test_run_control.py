@@ -75,6 +75,16 @@ def test_a_run_that_breaks_says_why(tmp_path):
     assert state_of(tmp_path) == (RunState.failed, 3, "ValueError: loss is not finite at step three")
 
 
+def test_an_interrupt_is_a_stop(tmp_path):
+    def train():
+        with RunControl(tmp_path, "ppo"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert state_of(tmp_path) == (RunState.stopped, 0, "interrupted")
+
+
 def test_a_run_whose_process_is_gone_has_died(tmp_path):
     code = (
         "import sys, pathlib; from kernel_assistant.session.training_run import *;"

@@ -38,6 +38,9 @@ class RunControl:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._say(RunState.stopped, "interrupted")
+            return
         if error is not None:
             lines = str(error).splitlines()
             self._say(RunState.failed, f"{type(error).__name__}: {lines[0] if lines else ''}")

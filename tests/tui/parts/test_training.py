@@ -23,7 +23,7 @@ from kernel_assistant_training import run_control
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_tui.runs.find import newest_runs
 from kernel_assistant_tui.runs.metrics import FIRST, Stage, Tail, thinned
-from kernel_assistant_tui.widgets.curves import curve_lines
+from kernel_assistant_tui.widgets.curves import curve_lines, is_share
 from kernel_assistant_tui.widgets.training import EMPTY, NO_STATUS, Training
 from tests.tui.parts.hosting import driven, until
 
@@ -89,6 +89,16 @@ def test_runs_are_found_newest_first(tmp_path):
     (project / "model.py").write_text("")
     assert newest_runs(project / "model.py", kept) == [project / "a", kept / "b", project / "deep" / "er" / "c"]
     assert newest_runs(kept, kept, tmp_path / "nowhere" / "x") == [kept / "b"]
+
+
+def test_shares_are_shown_per_cent():
+    assert [is_share(name) for name in ("pass_rate", "clipped_share", "learning_rate", "rate", "reward")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_thinning_keeps_ends_and_extremes():

@@ -10,7 +10,6 @@ from kernel_assistant_tui.widgets.glyphs import clean, utf8
 
 #: Cells of one chart at least, and lines.
 NARROW, HIGH = 42, 10
-_SHARES = ("pass_rate", "answer_right")
 _STYLES = ("$text-primary", "$text-success", "$text-warning", "$text-accent")
 
 
@@ -29,10 +28,15 @@ def curve_lines(stage: Stage, width: int) -> list[Content]:
     return lines
 
 
+def is_share(name: str) -> bool:
+    """By its name, as docs/training_metrics.md says."""
+    return name == "answer_right" or (name.endswith(("_rate", "_share")) and name != "learning_rate")
+
+
 def _block(stage: Stage, name: str, width: int, number: int) -> list[Content]:
     points = sorted(stage.curves[name].items())
     newest = points[-1][1]
-    shown = f"{newest:.1%}" if name in _SHARES else f"{newest:.5g}"
+    shown = f"{newest:.1%}" if is_share(name) else f"{newest:.5g}"
     head = Content.assemble((clean(name.replace("_", " ")), "bold"), f"  {shown}")
     if len(points) < 2:
         return [head]
