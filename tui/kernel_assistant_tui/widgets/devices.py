@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual import work
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -48,8 +49,9 @@ class Devices(VerticalScroll):
     def _look(self) -> None:
         seen = self.is_on_screen and self.screen.is_current
         if self._reading is None or (seen and not self._asking):
-            self.run_worker(self._read(), group="devices")
+            self._read()
 
+    @work(group="devices")
     async def _read(self) -> None:
         if self._asking:
             return

@@ -140,7 +140,7 @@ class Result(Vertical, can_focus=True):
         elif pane == "candidates":
             self._show_table(view, fresh)
         else:
-            self.run_worker(self._read(pane, view), group=f"read {pane}", exclusive=True)
+            {"source": self._read_source, "diff": self._read_diff, "compare": self._read_pair}[pane](view)
 
     def _show_table(self, view: JobView, fresh: bool) -> None:
         """At once, but not twenty times a second: a table sorts and measures all of its rows."""
@@ -180,16 +180,18 @@ class Result(Vertical, can_focus=True):
             self._facts = await in_thread(lambda: self._kept.facts(result))
             self._draw()
 
-    async def _read(self, pane: str, view: JobView) -> None:
-        """Source, diff or comparison, from the store."""
-        lines = self._lines(pane)
-        if pane == "diff":
-            lines.replace(await self._diff(view))
-        elif pane == "source":
-            candidate = self._chosen or (view.shown.candidate if view.shown else "")
-            lines.replace(await self._source(view, candidate))
-        else:
-            lines.replace(await self._compared(view, self.size.width - 4))
+    @work(group="source", exclusive=True)
+    async def _read_source(self, view: JobView) -> None:
+        candidate = self._chosen or (view.shown.candidate if view.shown else "")
+        self._lines("source").replace(await self._source(view, candidate))
+
+    @work(group="diff", exclusive=True)
+    async def _read_diff(self, view: JobView) -> None:
+        self._lines("diff").replace(await self._diff(view))
+
+    @work(group="compare", exclusive=True)
+    async def _read_pair(self, view: JobView) -> None:
+        self._lines("compare").replace(await self._compared(view, self.size.width - 4))
 
     async def _source(self, view: JobView, candidate: str) -> list[Content]:
         if not candidate:

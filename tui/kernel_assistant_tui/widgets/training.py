@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
@@ -71,7 +72,7 @@ class Training(Vertical, can_focus=True):
     def open(self, run: Path) -> None:
         """Watch the run in this folder from now on."""
         self.run, self._tail, self._stage, self._trouble = run, Tail(run), "", ""
-        self.run_worker(self._read(), group="training", exclusive=True)
+        self._read()
 
     def action_pause(self) -> None:
         """Pause it, or let it go on where it is paused or about to be."""
@@ -97,8 +98,9 @@ class Training(Vertical, can_focus=True):
 
     def _look(self) -> None:
         if self.run is not None and not self._asking and self.is_on_screen and self.screen.is_current:
-            self.run_worker(self._read(), group="training", exclusive=True)
+            self._read()
 
+    @work(group="training", exclusive=True)
     async def _read(self) -> None:
         run, tail = self.run, self._tail
         if run is None or tail is None or self._asking:
