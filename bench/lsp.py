@@ -11,14 +11,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from bench.figures import Figure, Settings
-from bench.lsp_suggestions import MODEL, suggestions
+from bench.lsp_suggestions import suggestions
 
 _ROOT = Path(__file__).resolve().parent.parent
 _END = "\n"
@@ -73,10 +73,10 @@ _FILES = 1000
 class Client:
     """A server on its standard streams, and the time that each answer took."""
 
-    def __init__(self, home: Path, folder: Path, more: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Path, folder: Path) -> None:
         self.folder = folder
         paths = os.pathsep.join(str(_ROOT / name) for name in (".", "lsp"))
-        self._environment = {**os.environ, "KERNEL_ASSISTANT_HOME": str(home), "PYTHONPATH": paths, **(more or {})}
+        self._environment = {**os.environ, "KERNEL_ASSISTANT_HOME": str(home), "PYTHONPATH": paths}
         self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self.events: list[dict[str, Any]] = []
         self._number = 0
@@ -159,7 +159,7 @@ def measure(settings: Settings) -> list[Figure]:
         long.write_text(_long_text())
         figures = _start(settings, home, folder)
         figures += _requests(settings, home, folder, long)
-        client = Client(home, folder, MODEL)
+        client = Client(home, folder)
         client.start()
         figures += suggestions(settings, client, home, long)
         client.stop()

@@ -1,8 +1,7 @@
-"""Ghost text where there is something to suggest: a verified body, and the shipped model's words in a CUDA file."""
+"""Ghost text where there is something to suggest: the lines that give a class its verified kernels."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,40 +10,21 @@ from bench.figures import Figure, Settings
 from kernel_assistant.config import resolve
 from kernel_assistant.records import JobOutcome, OptimizeResult
 from kernel_assistant.records.result import Best
-from kernel_assistant.serving.registry import SHIPPED_NAME
 from kernel_assistant.source.build import build_task
 from kernel_assistant.store import JobOptions, JobState, Store
 
 if TYPE_CHECKING:
     from bench.lsp import Client
 
-#: For a server's environment.
-MODEL = {"KERNEL_ASSISTANT_MODEL": SHIPPED_NAME}
 _CLASS = "Block60"
-#: Of a source as candidates have them; the cursor goes behind each line in turn.
-_SOURCE = """#include <cuda_runtime.h>
-
-extern "C" __global__ void gate(const float* __restrict__ x, const float* __restrict__ y, float* out, long n) {
-    long i = blockIdx.x * (long)blockDim.x + threadIdx.x;
-    long step = (long)gridDim.x * blockDim.x;
-    for (; i < n; i += step) {
-        float a = x[i];
-        float b = y[i];
-        out[i] = a / (1.0f + expf(-b));
-    }
-}
-"""
 
 
 def suggestions(settings: Settings, client: Client, home: Path, path: Path) -> list[Figure]:
-    """`client` has a server that was started with `MODEL`; `path` is the long file."""
+    """`path` is the long file."""
     _add_result(home, path)
     client.open(path)
-    found = [*_body(settings, client, path), *_words(settings, client, path.parent / "candidate")]
-    memory = Figure(
-        "resident memory after those suggestions", client.memory(), "MB", "the model is elsewhere", ("≤", 80)
-    )
-    return [*found, memory]
+    found = _body(settings, client, path)
+    return [*found, Figure("resident memory after those suggestions", client.memory(), "MB", "", ("≤", 80))]
 
 
 def _add_result(home: Path, path: Path) -> None:
@@ -103,26 +83,6 @@ def _body(settings: Settings, client: Client, path: Path) -> list[Figure]:
     return [
         Figure(name, _p95(again) * 1e3, "ms", f"{len(again)} {how}, the text as it was"),
         Figure(f"{name}, after an edit", _p95(edited) * 1e3, "ms", f"{len(edited)} {how}, each parsed anew"),
-    ]
-
-
-def _words(settings: Settings, client: Client, folder: Path) -> list[Figure]:
-    """The shipped model's continuation; the server has to have been started with `MODEL`."""
-    folder.mkdir()
-    (folder / "plan.json").write_text(json.dumps({"target": "cuda"}))
-    path = folder / "kernel.cu"
-    path.write_text(_SOURCE)
-    client.open(path)
-    first = _asked(client, path, {"line": 6, "character": 0})[0]
-    taken, suggested = [], 0
-    for turn in range(settings.count(20, 4)):
-        seconds, items = _asked(client, path, {"line": 4 + turn % 6, "character": 4})
-        taken.append(seconds)
-        suggested += bool(items)
-    how = f"{len(taken)} requests, {suggested} with a suggestion; at most 192 tokens, on the processor"
-    return [
-        Figure("continuation in a CUDA file by the shipped model, the first", first, "s", "starts it"),
-        Figure("continuation in a CUDA file by the shipped model, p95", _p95(taken), "s", how),
     ]
 
 

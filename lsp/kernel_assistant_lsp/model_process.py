@@ -28,7 +28,7 @@ _IDLE_S = 120.0
 _END = object()
 
 
-class _Writer:
+class Writer:
     """Remembers the connection, which is made by asking what is served."""
 
     def __init__(self) -> None:
@@ -36,7 +36,11 @@ class _Writer:
 
     def answer(self, settings: Settings, request: Request, gone: Callable[[], bool]) -> dict[str, Any]:
         try:
-            client = self._connection(settings).client(0)
+            connection = self._connection(settings)
+            if connection.compact:
+                # Trained to answer the compact prompt of a task; what it says to anything else is noise.
+                return {"content": ""}
+            client = connection.client(0)
             try:
                 return {"content": client.complete(request, gone).content or ""}
             finally:
@@ -59,7 +63,7 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints belongs to the log
     asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(asked,), daemon=True).start()
-    writer = _Writer()
+    writer = Writer()
     while True:
         try:
             message = asked.get(timeout=_IDLE_S)

@@ -10,10 +10,15 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from kernel_assistant.config import resolve
+from kernel_assistant.policy.client import Request
 from kernel_assistant.records import BufferSpec, Candidate, JobOutcome, Launch, Plan
+from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.registry import SHIPPED_NAME
 from kernel_assistant.source.build import build_task
 from kernel_assistant.store import JobOptions, JobState, Store
 from kernel_assistant_lsp.features.ghost import LABEL
+from kernel_assistant_lsp.model_process import Writer
 from tests.common import results
 from tests.policy.endpoint import fails, says, served
 
@@ -94,6 +99,12 @@ async def test_clients_of_models_are_loaded_in_another_process(start_editor, end
     (again,) = server.children()
     await editor.close()
     assert psutil.wait_procs([again], timeout=20)[1] == []
+
+
+async def test_a_model_that_knows_tasks_alone_is_not_asked_to_continue_files():
+    question = Request(messages=(Message(role="user", content=CUDA),), max_tokens=32)
+    settings = resolve(None, {"model": SHIPPED_NAME})[0]
+    assert Writer().answer(settings, question, lambda: False) == {"content": ""}
 
 
 async def test_typing_on_ends_the_reply_and_the_process_stays(start_editor, endpoint, kernel):

@@ -79,12 +79,18 @@ export class CodeServer {
             XDG_CONFIG_HOME: join(this.home, "config"),
             XDG_DATA_HOME: join(this.home, "data"),
             KERNEL_ASSISTANT_HOME: join(this.home, "assistant"),
+            KERNEL_ASSISTANT_TEST_FORMATTED: join(this.home, "formatted"),
             KERNEL_ASSISTANT_TEST_RUFF: process.env["KERNEL_ASSISTANT_TEST_RUFF"] ?? join(dirname(python), "ruff"),
         };
     }
 
     async read(name: string): Promise<string> {
         return await readFile(join(this.workspace, name), "utf8");
+    }
+
+    /** Files that were formatted when they were saved, one a line. */
+    async formatted(): Promise<string> {
+        return await readFile(join(this.home, "formatted"), "utf8");
     }
 
     async names(): Promise<string[]> {
@@ -139,12 +145,12 @@ export class CodeServer {
     }
 
     private async install(): Promise<void> {
+        // Before anything is installed: what is put there later is not looked at.
+        const formatter = "extensions/kernel-assistant-tests.ruff-formatter-0.0.1";
+        await cp(join(here, "formatter"), join(this.home, formatter), { recursive: true });
         const node = join(tools, "bin/node");
         const vsix = join(checkout, "extensions/vscode/kernel-assistant.vsix");
         await run(node, [...this.arguments, "--install-extension", vsix], { env: this.environment });
-        await cp(join(here, "formatter"), join(this.home, "extensions/kernel-assistant-tests.ruff-formatter-0.0.1"), {
-            recursive: true,
-        });
         const machine = this.options.machine ?? {
             "kernelAssistant.serverPath": serverPython,
             "kernelAssistant.interpreter": python,

@@ -68,6 +68,7 @@ test("what is applied runs through the kernels and gives the same numbers; forma
     await server.shot("applied");
     await editor.page.locator(".tab.active.dirty", { hasText: MODULE }).waitFor();
     await editor.save();
+    assert.match(await server.formatted(), new RegExp(MODULE));
     assert.match(await server.read(MODULE), /_kernels\/load\.py/);
     const found = JSON.parse(await server.python(COMPARE)) as {
         difference: number;
