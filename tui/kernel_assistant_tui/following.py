@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,8 +62,6 @@ class Following:
 
     def start(self) -> None:
         """Read the project and the store, and watch both from now on."""
-        import asyncio
-
         loop = asyncio.get_running_loop()
         screen = self._screen
 
@@ -81,11 +80,15 @@ class Following:
 
     async def look(self, changed: frozenset[Path] | None = frozenset()) -> None:
         """Read what may have changed (None: everything), and show it."""
-        work = self._screen.work
-        modules = await in_thread(lambda: work.project.read(changed))
+        screen, work, loop = self._screen, self._screen.work, asyncio.get_running_loop()
+        modules = await in_thread(
+            lambda: work.project.read(changed, lambda part: tell(loop, screen.show_modules, part))
+        )
+        if changed is None and work.project.cut_off:
+            screen.say("the project has too many files; name a folder inside it", severity="warning")
         hands = await in_thread(lambda: in_hand(work.project, work.client))
         left = {row.id for row in hands.left}
-        self._screen.show_modules(tuple(_interrupted(one) if one.state.job in left else one for one in modules))
+        screen.show_modules(tuple(_interrupted(one) if one.state.job in left else one for one in modules))
         await self._open_what_is_there(hands)
 
     async def round(self) -> None:

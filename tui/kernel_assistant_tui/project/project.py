@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from kernel_assistant.session.class_state import ClassState
 from kernel_assistant.source.find import ModuleClass
 from kernel_assistant.store import JobRow, Store
 from kernel_assistant.store.scans import ScanStore
-from kernel_assistant_tui.project.find import classes_in, python_files
+from kernel_assistant_tui.project.find import MOST_FILES, classes_in, python_files
 from kernel_assistant_tui.project.module import Module, Rank, ordered
 
 #: Newest jobs of a file, and newest scans, that are looked at.
 _MOST_JOBS = 50
 _MOST_SCANS = 20
+#: Between two looks at a project that takes long to read.
+_PART_S = 0.7
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,21 @@ class Project:
     def has_store(self) -> bool:
         return self._store is not None or (self.settings.state_dir / "store.sqlite").exists()
 
-    def read(self, changed: Collection[Path] | None = None) -> tuple[Module, ...]:
+    @property
+    def cut_off(self) -> bool:
+        """Whether there are more files than are looked at."""
+        return len(self._files) >= MOST_FILES
+
+    def read(
+        self, changed: Collection[Path] | None = None, on_part: Callable[[tuple[Module, ...]], None] | None = None
+    ) -> tuple[Module, ...]:
         """The classes as they are now: every file is looked at, or only those that may have changed.
 
-        Raises StoreError.
+        Where that takes long `on_part` gets what is known so far. Raises StoreError.
         """
         with self._lock:
-            touched = self._read_files(None if changed is None or self.root in changed else set(changed))
+            everything = changed is None or self.root in changed
+            touched = self._read_files(None if everything else set(changed or ()), on_part)
             self._read_states(touched)
             return ordered(self._modules())
 
@@ -71,14 +82,21 @@ class Project:
         """Whether jobs have begun or ended, here or elsewhere, since the last `read`. Raises StoreError."""
         return self.has_store and self.store.stamp() != self._stamp
 
-    def _read_files(self, changed: set[Path] | None) -> set[Path]:
+    def _read_files(self, changed: set[Path] | None, on_part: Callable[[tuple[Module, ...]], None] | None) -> set[Path]:
         """The files whose text is another than before."""
         if changed is None:
             paths = list(python_files(self.root))
             paths += sorted(set(self._files) - set(paths))
         else:
             paths = sorted(changed)
-        return {path for path in paths if self._read_file(path)}
+        touched, told = set(), time.monotonic()
+        for path in paths:
+            if self._read_file(path):
+                touched.add(path)
+            if on_part is not None and time.monotonic() - told > _PART_S:
+                on_part(ordered(self._modules()))
+                told = time.monotonic()
+        return touched
 
     def _read_file(self, path: Path) -> bool:
         stamp = _stamp(path)

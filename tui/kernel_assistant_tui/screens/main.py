@@ -100,6 +100,8 @@ class MainScreen(ActingScreen):
             self._lay_out()
 
     def show_modules(self, modules: tuple[Module, ...]) -> None:
+        if not self.alive:
+            return
         self.query_one(Modules).show(modules)
         self.refresh_keys()
 
