@@ -38,7 +38,7 @@ class Rows(ScrollView, Generic[T], can_focus=True):
         & > .rows--cursor { background: $panel; }
         &:focus > .rows--cursor { background: $primary 35%; }
         & > .rows--strong { text-style: bold; }
-        & > .rows--dim { color: $text-muted; }
+        & > .rows--dim { color: $foreground 60%; }
         & > .rows--good { color: $text-success; }
         & > .rows--bad { color: $text-error; }
         & > .rows--warn { color: $text-warning; }
