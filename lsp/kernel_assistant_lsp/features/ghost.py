@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 import threading
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from lsprotocol.types import Command, InlineCompletionItem, Position, Range
 
+from kernel_assistant.apply.applied import is_same_class
 from kernel_assistant.apply.edit import IMPORT_LINE, decorator_line
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import ModelClient, Request
@@ -19,7 +19,6 @@ from kernel_assistant.records import JobOutcome
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobRow
-from kernel_assistant.worker.applied.fingerprint import fingerprint
 from kernel_assistant_lsp.snapshot import Snapshot
 
 #: Behind the first line of what a model wrote and nobody has checked.
@@ -57,25 +56,12 @@ def body(snapshot: Snapshot, position: Position, result: JobRow) -> list[InlineC
     text = line if known else f"{IMPORT_LINE}\n\n\n{line}"
     if not text.startswith(typed.strip()):
         return []
-    if not _is_same_class(_without(snapshot, position.line), result.task.content, named[1]):
+    if not is_same_class(_without(snapshot, position.line), result.task.content, named[1]):
         return []
     whole = snapshot.range(snapshot.starts[position.line], snapshot.line_end(position.line))
     what = {"uri": snapshot.uri, "class": named[1]}
     command = Command("Apply the kernels", "kernelAssistant.apply", arguments=[what])
     return [InlineCompletionItem(insert_text=text, range=whole, command=command)]
-
-
-def _is_same_class(text: str, then: str, class_name: str) -> bool:
-    try:
-        return text == then or _fingerprint(text, class_name) == _fingerprint(then, class_name)
-    except (SyntaxError, ValueError):
-        return False
-
-
-@functools.lru_cache(maxsize=4)
-def _fingerprint(text: str, class_name: str) -> str:
-    """Parsing takes 0.1 s for 5,000 lines; what is typed on the cursor's line is not in the text."""
-    return fingerprint(text, class_name)
 
 
 def in_workspace(path: Path) -> bool:
