@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from kernel_assistant.cli.report import report
-from kernel_assistant.events import BaselineMeasured, BestImproved, JobFailed, Progress
+from kernel_assistant.events import BaselineMeasured, BestImproved, JobFailed, JobFinished, Progress
+from kernel_assistant.records import JobOutcome, Tier
 from kernel_assistant.session.report import facts
 from kernel_assistant.session.words import NOT_CONFIRMED
 from kernel_assistant_tui.view.job_view import empty, fold
@@ -126,6 +127,16 @@ def test_every_state_of_a_real_job_can_be_drawn(log, width):
         view = fold(view, event)
         assert best_lines(view, [], width)
     assert best_lines(fold(view, Progress(phase="model", message="")), [], width)
+
+
+def test_a_job_that_checked_one_candidate_shows_it():
+    result = replace(events_of(GENERATOR)[-1].result, best=None, outcome=JobOutcome.no_measurable_gain, free_wins=())
+    view = folded([right("abcdefghij", 0, 1.0, tier=Tier.full), JobFinished(result=result)])
+    assert view.turns == () and view.shown is not None
+    lines = plain(best_lines(view, [], 80))
+    assert lines[0] == "not measurably faster than torch.compile"
+    assert any(line.split() == ["ours", "1", "ms"] for line in lines)
+    assert "Speed-up over turns" not in lines
 
 
 def test_two_candidates_side_by_side():
