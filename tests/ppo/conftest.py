@@ -24,7 +24,7 @@ from kernel_assistant_training.synth import prompt
 from kernel_assistant_training.tokenizer import load, vocabulary_size
 
 #: Steps until the answers are known by heart.
-STEPS = 90
+STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def conversations(task, right, wrong, random):
     """One of either kind: with a fault first it is repaired; what is right is ended."""
     begin = prompt(task.canonical, "cpu", random)
     ok = heard(f"ok {random.uniform(0.1, 2):.3f} floor .{random.randint(10, 99)}")
-    fault = [said(wrong), heard("compile L4 'undeclared' was not declared in this scope")]
+    fault = [said(wrong), heard("compile L4 ‘undeclared’ was not declared in this scope")]
     return [[*begin, *before, said(right), ok, said(FINISH)] for before in ([], fault)]
 
 

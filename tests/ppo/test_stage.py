@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
+from random import Random
 
 import pytest
 import torch
 
+from kernel_assistant.session.training_run import RunState, read_status
+from kernel_assistant_training import rft
+from kernel_assistant_training.conversation import Encoder
+from kernel_assistant_training.folder import load_folder
 from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.batches import Rows
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.play import PlayOptions
+from kernel_assistant_training.ppo.run_folder import copy_around
 from kernel_assistant_training.ppo.stage import StageOptions, run
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.update import UpdateOptions
+from kernel_assistant_training.ppo.trajectory import Said
+from kernel_assistant_training.ppo.update import NotFiniteError, UpdateOptions
+from kernel_assistant_training.tokenizer import load
+from tests.ppo.conftest import conversations, heard, said
+from tests.ppo.trajectories import trajectory
 
 CPU = torch.device("cpu")
 
@@ -32,7 +44,7 @@ def options(coin, tmp_path):
         episodes=12,
         rows=12,
         cache=coin.cache,
-        play=PlayOptions(scheme="correctness", turns=1, reply=100, context=512),
+        play=PlayOptions(scheme="correctness", turns=1, reply=130, context=512),
         update=UpdateOptions(rate=2e-4, head_rate=2e-4, steps=1, warmup=1, lam=1.0),
         kl=KlControl(0.01),
     )
@@ -83,7 +95,7 @@ def test_an_iteration_that_was_cut_off_plays_only_what_is_missing(options, coin)
     again = file.read_bytes().splitlines(keepends=True)
     assert again[:7] == whole[:7] and len(again) == 12
     assert sorted(json.loads(line)["seed"] for line in again) == list(range(12))
-    assert [line["step"] for line in lines(options.out)] == [0, 1]
+    assert [line["step"] for line in lines(options.out)] == [0, 1, 1]
 
 
 def likelihoods(folder, trajectories):
@@ -95,3 +107,108 @@ def likelihoods(folder, trajectories):
         with torch.no_grad():
             found[value] = float(actor(rows.ids, rows.actions).logprobs.sum()) / len(said)
     return found
+
+
+def test_what_is_not_finite_ends_with_a_checkpoint_that_can_be_used(options, coin, tmp_path):
+    actor, base = Actor.load(coin.folder, CPU), tmp_path / "base"
+    with torch.no_grad():
+        actor.head.out.bias.fill_(float("nan"))
+    base.mkdir()
+    copy_around(coin.folder, base)
+    actor.save(base)
+    broken = replace(options, base=base, episodes=2, play=replace(options.play, reply=10))
+    with pytest.raises(NotFiniteError, match=r"not finite.*; the last checkpoint is .*checkpoint-000000"):
+        run(broken, [coin.task], CPU)
+    assert read_status(options.out).state is RunState.failed
+    assert "checkpoint-000000" in read_status(options.out).message
+    load_folder(options.out / "checkpoint-000000")
+    assert len(list(TrajectoryStore(options.out).read(1))) == 2
+
+
+def test_several_turns_are_one_trajectory(options, coin):
+    play = PlayOptions(scheme="correctness", turns=3, reply=100, context=1024)
+    several = replace(options, stage="ppo_agent", episodes=6, play=play)
+    run(several, [coin.task], CPU)
+    (_, line), found = lines(options.out), list(TrajectoryStore(options.out).read(1))
+    assert len(found) == 6 and {one.turns for one in found} <= {1, 2, 3} and any(one.turns == 3 for one in found)
+    for one in found:
+        judged = [call for call in one.calls if call == "evaluate"]
+        assert len(one.calls) == one.turns and len(judged) == len(one.candidates) == len(one.outcomes)
+        assert one.reward.correct == ("correct" in one.outcomes)
+        # Something was read between two replies, and the last token is the model's.
+        assert all(begin + count < following for (begin, count), (following, _) in pairwise(one.spans))
+        assert one.length == sum(one.spans[-1])
+        assert one.stop in ("finished", "turns", "no_progress", "tokens")
+    assert line["episode_turns"] == pytest.approx(sum(one.turns for one in found) / 6)
+    # What the decoder said of its tokens, over all turns and with a cache, is what the trainer says of them.
+    assert line["ratio_left_out_share"] == 0 and line["kl_sampler"] < 1e-3
+
+
+def test_fine_tuning_learns_what_is_right_and_not_what_repeats_itself(coin, tmp_path):
+    pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'kernel-assistant[train]'")
+    repeated = [said(coin.wrong), heard("compile L4 ‘undeclared’ was not declared in this scope")]
+    clean, faulty = conversations(coin.task, coin.right, coin.wrong, Random(5))
+    loops = [*faulty[:2], *repeated, *repeated, *faulty[4:]]
+    store, found = TrajectoryStore(tmp_path / "played"), []
+    for number in range(4):
+        for kind, (messages, calls) in enumerate(((clean, "cf"), (loops, "xxxcf"))):
+            found.append(episode(messages, calls, f"task {number}", kind, coin.folder))
+            store.add(found[-1])
+    store.close()
+    options = argparse.Namespace(
+        base=coin.folder,
+        out=tmp_path / "run",
+        trajectories=[tmp_path / "played"],
+        most_each=8,
+        trainer="transformers",
+        epochs=1.0,
+        steps=16,
+        seconds=0.0,
+        batch=4,
+        accumulate=1,
+        rate=3e-4,
+        seed=0,
+    )
+    figures = rft.train(options)
+    assert (figures["kept"], figures["left_out"]) == (4, {"loop": 4})
+    first = {-1: coin.wrong, 1: coin.right}
+    prompt = Encoder(load()).prompt(clean[:2])
+    before, after = (
+        {value: begins(folder, prompt, text) for value, text in first.items()}
+        for folder in (coin.folder, tmp_path / "run" / "model")
+    )
+    assert after[1] > before[1] and after[-1] < before[-1] - 0.5
+    assert lines(tmp_path / "run")[0]["kept"] == 4
+
+
+def episode(messages, calls, key, number, folder):
+    """As if it had been played; each letter of `calls` is a reply: c is right, x is not, f ends."""
+    tokens = Encoder(load()).encode(messages)
+    spans, begin = [], None
+    for place, mark in enumerate([*tokens.learned, False]):
+        if mark and begin is None:
+            begin = place
+        if not mark and begin is not None:
+            spans.append((begin, place - begin))
+            begin = None
+    names = {"c": "evaluate", "x": "evaluate", "f": "finish"}
+    return trajectory(
+        tokens.ids[: sum(spans[-1])],
+        spans,
+        1.0,
+        key=key,
+        seed=number,
+        calls=tuple(names[one] for one in calls),
+        candidates=tuple(one for one in calls if one in "cx"),
+        outcomes=tuple("correct" if one == "c" else "compile_error" for one in calls if one in "cx"),
+    )
+
+
+def begins(folder, prompt, text):
+    """Log-probability that the first reply is this one."""
+    encoder = Encoder(load())
+    reply = encoder.encode([said(text)])
+    ids = [one for one, mark in zip(reply.ids, reply.learned, strict=True) if mark]
+    rows = Rows.of([Said((*prompt, *ids), ((len(prompt), len(ids)),), (0.0,) * len(ids))], [0], CPU)
+    with torch.no_grad():
+        return float(Actor.load(folder, CPU)(rows.ids, rows.actions).logprobs.sum())

@@ -57,6 +57,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
 
 def _chosen(options: argparse.Namespace) -> Chosen:
     """With a line of metrics that says of what, and why others were left out."""
+    options.out.mkdir(parents=True, exist_ok=True)
     with RunControl(options.out, "trajectories") as control:
         found = _played(options)
         chosen = choose(found, options.most_each)

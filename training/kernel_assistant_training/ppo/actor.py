@@ -74,12 +74,14 @@ class Actor(nn.Module):
 
         Rows are padded at the end, where nothing is asked: attention is causal and needs no mask.
         """
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            with torch.set_grad_enabled(trunk and torch.is_grad_enabled()):
-                states = self._states(ids)[:, :-1][actions[:, 1:]]
-                chosen = ids[:, 1:][actions[:, 1:]]
-                logprobs, spread = self._said(states, chosen)
-            values = self.head(states.detach())
+        with (
+            torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast),
+            torch.set_grad_enabled(trunk and torch.is_grad_enabled()),
+        ):
+            states = self._states(ids)[:, :-1][actions[:, 1:]]
+            logprobs, spread = self._said(states, ids[:, 1:][actions[:, 1:]])
+        # In float32: bfloat16 has three digits, and advantages are differences of values.
+        values = self.head(states.detach().float())
         return Judged(*(_placed(found.float(), actions) for found in (logprobs, values, spread)))
 
     def _states(self, ids: Tensor) -> Tensor:

@@ -110,18 +110,12 @@ class Table(Generic[T]):
         began = time.monotonic()
         self.spent.rounds += 1
         if self._prompts:
-            asked, self._prompts[:] = sorted(self._prompts, key=lambda one: one[0]), []
-            replies = self._answer([prompt for _, prompt, _ in asked])
+            replies = _served(self._prompts, self._answer)
             self.spent.tokens += sum(len(reply.ids) for reply in replies)
             self.spent.generating += time.monotonic() - began
-            for (_, _, future), reply in zip(asked, replies, strict=True):
-                future.set_result(reply)
         else:
-            wanted, self._candidates[:] = sorted(self._candidates, key=lambda one: one[0]), []
-            found = self._judge([one for _, one, _ in wanted])
+            _served(self._candidates, self._judge)
             self.spent.judging += time.monotonic() - began
-            for (_, _, answer), evaluation in zip(wanted, found, strict=True):
-                answer.set_result(evaluation)
 
     def _fail(self, error: BaseException) -> None:
         """Whoever waits, and whoever comes to wait, ends too."""
@@ -132,6 +126,19 @@ class Table(Generic[T]):
                     future.set_exception(error)
                 self._prompts[:], self._candidates[:] = [], []
                 self._changed.wait(0.05)
+
+
+def _served(
+    waiting: list[tuple[int, Wanted, Future[Found]]], serve: Callable[[Sequence[Wanted]], list[Found]]
+) -> list[Found]:
+    """All that wait get what they want, in the order of their seats; they go on waiting if this fails."""
+    asked = sorted(waiting, key=lambda one: one[0])
+    found = serve([wanted for _, wanted, _ in asked])
+    # Whoever has its answer may ask for the next thing at once.
+    waiting.clear()
+    for (_, _, future), answer in zip(asked, found, strict=True):
+        future.set_result(answer)
+    return found
 
 
 class Seat:

@@ -1,0 +1,110 @@
+"""Who generates: both engines say the same; rounds alternate and end when something breaks."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from kernel_assistant_training.decode import Asked, Reply
+from kernel_assistant_training.ppo.engine import DecoderEngine, TransformersEngine, engine
+from kernel_assistant_training.ppo.table import Table
+from tests.ppo.trajectories import VOCABULARY, actor
+
+END = 7
+
+
+@pytest.fixture(scope="module")
+def model():
+    found = actor(width=128, layers=2)
+    with torch.no_grad():
+        for weight in found.model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    return found
+
+
+def prompts(count):
+    generator = torch.Generator().manual_seed(1)
+    return [
+        torch.randint(8, VOCABULARY, (3 + 5 * number % 17,), generator=generator).tolist() for number in range(count)
+    ]
+
+
+def test_both_engines_give_the_same_replies_and_log_probabilities(model):
+    loop = engine(model, END, rows=4, context=256)
+    assert isinstance(loop, DecoderEngine)
+    plain = TransformersEngine(model, END, rows=3)
+    asked = [Asked(prompt, temperature=0.0, most=6 + 5 * number) for number, prompt in enumerate(prompts(7))]
+    mine, theirs = loop.decode(asked), plain.decode(asked)
+    assert [one.ids for one in mine] == [one.ids for one in theirs]
+    assert [one.ended for one in mine] == [one.ended for one in theirs]
+    for one, other in zip(mine, theirs, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-3)
+
+
+def test_what_transformers_samples_follows_the_seed_and_not_its_company(model):
+    plain = TransformersEngine(model, END, rows=5)
+    asked = [Asked(prompt, seed=number, most=9) for number, prompt in enumerate(prompts(5))]
+    together = plain.decode(asked)
+    assert [plain.decode([one])[0].ids for one in asked] == [one.ids for one in together]
+    other = plain.decode([Asked(one.prompt, seed=one.seed + 50, most=9) for one in asked])
+    assert [one.ids for one in other] != [one.ids for one in together]
+
+
+def test_other_weights_go_to_the_decoder(model):
+    loop, asked = engine(model, END, rows=2, context=256), [Asked(prompts(1)[0], temperature=0.0, most=12)]
+    before = loop.decode(asked)
+    other = actor(width=128, layers=2, seed=9)
+    loop.load(other)
+    assert loop.decode(asked)[0].logprobs == pytest.approx(
+        TransformersEngine(other, END, rows=1).decode(asked)[0].logprobs, abs=1e-3
+    )
+    assert loop.decode(asked) != before
+
+
+def test_rounds_alternate_and_everybody_is_asked_together():
+    rounds = []
+
+    def answer(asked):
+        rounds.append(("reply", [one.seed for one in asked]))
+        return [Reply([one.seed], [0.0], True, []) for one in asked]
+
+    def judge(asked):
+        rounds.append(("judge", len(asked)))
+        return [None] * len(asked)
+
+    def conversation(number):
+        def run(seat):
+            for turn in range(number + 1):
+                assert seat.reply(Asked([1], seed=10 * number + turn)).ids == [10 * number + turn]
+            return seat.evaluation(number) or number
+
+        return run
+
+    ended = []
+    Table[int](answer, judge).play([conversation(number) for number in range(3)], lambda *one: ended.append(one))
+    assert rounds == [("reply", [0, 10, 20]), ("reply", [11, 21]), ("reply", [22]), ("judge", 3)]
+    assert sorted(ended) == [(0, 0), (1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("where", ["engine", "conversation"])
+def test_what_breaks_is_raised_and_nobody_is_left_waiting(where):
+    def answer(asked):
+        if where == "engine":
+            raise RuntimeError("broken")
+        return [Reply([1], [0.0], True, []) for _ in asked]
+
+    def conversation(number):
+        def run(seat):
+            seat.reply(Asked([1]))
+            if number == 1:
+                raise RuntimeError("broken")
+            seat.reply(Asked([1]))
+
+        return run
+
+    before = threading.active_count()
+    with pytest.raises(RuntimeError, match="broken"):
+        Table[None](answer, lambda asked: []).play([conversation(number) for number in range(5)], lambda *one: None)
+    assert threading.active_count() == before
