@@ -54,10 +54,15 @@ async def record(screen: MainScreen, module: Module | None) -> bool:
     line = await screen.app.push_screen_wait(ScanDialog(suggested, folder))
     if not line:
         return False
-    screen.say(f"scanning: {line}")
+    screen.say(f"scanning: {line}; cancel stops it and keeps what was called until then")
     settings = screen.work.settings_for(root)
     process = await ScanProcess.start(_words(line), folder, module.path if module else root, settings)
-    found = await process.answer()
+    screen.scanning = process
+    try:
+        found = await process.answer()
+    finally:
+        screen.scanning = None
+        screen.refresh_keys()
     await screen.following.look(None)
     classes = found["classes"]
     ours = f"{len(classes)} classes" + (f", {classes[0]['name']} first" if classes else "")

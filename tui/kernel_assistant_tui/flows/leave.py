@@ -28,4 +28,6 @@ async def leave(screen: MainScreen) -> None:
                     await in_thread(partial(source.cancel, number, timeout=CANCEL_S))
                 except TimeoutError:
                     pass  # the host is busy ending it, and we are leaving
+    if screen.scanning is not None:
+        screen.scanning.stop()
     screen.app.exit(0)

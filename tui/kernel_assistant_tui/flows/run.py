@@ -53,8 +53,11 @@ async def begin(screen: MainScreen, module: Module, flags: dict[str, object]) ->
 
 
 async def cancel(screen: MainScreen) -> None:
+    """The scan where one runs, else the job."""
     job = screen.job
-    if job is not None:
+    if screen.scanning is not None:
+        screen.scanning.stop()
+    elif job is not None:
         source, number = screen.following.source(job.key)
         screen.say(f"cancelling {job.label}; what it found is kept")
         try:

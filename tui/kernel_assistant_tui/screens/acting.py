@@ -18,6 +18,7 @@ from textual.worker import Worker
 
 from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.records import JobOutcome
+from kernel_assistant.session.scan_process import ScanProcess
 from kernel_assistant_tui.actions import BY_NAME, Action, shown_key
 from kernel_assistant_tui.following import Following
 from kernel_assistant_tui.jobs import OpenJob
@@ -46,6 +47,8 @@ class ActingScreen(Screen[None]):
         super().__init__(id=id)
         self._pane = "modules"
         self._open: set[str] = set()
+        #: A program of the user's that runs under the recorder.
+        self.scanning: ScanProcess | None = None
 
     @property
     def work(self) -> KernelAssistant:
@@ -117,7 +120,8 @@ class ActingScreen(Screen[None]):
             case "job":
                 return job is not None
             case "running":
-                return job is not None and job.running
+                scan = action.name == "cancel" and self.scanning is not None
+                return scan or (job is not None and job.running)
             case "interrupted":
                 return job is not None and job.interrupted
             case "kernels":
