@@ -101,6 +101,15 @@ def test_figures_of_the_search_are_called_that():
     assert headline(fold(view, best("abc", confirmed=True))).plain == "confirmed on fresh samples"
 
 
+def test_the_table_of_times_fits_beside_two_other_panes():
+    view = folded(events_of(GENERATOR))
+    at = {width: plain(best_lines(view, [], width)) for width in (36, 80)}
+    rows = {width: [line for line in lines if re.search(r" ms +\d", line)] for width, lines in at.items()}
+    assert [row.split()[0] for row in rows[36]] == ["eager", "compile"]
+    assert [row.split()[0] for row in rows[80]] == ["eager", "torch.compile"]
+    assert max(map(len, rows[36])) <= 36
+
+
 def test_shares_of_the_roofline(utf8):
     base = BaselineMeasured(eager_ms=4.0, compile_ms=None, floor_ms=0.5)
     lines = plain(best_lines(folded([base]), [], 60))

@@ -92,6 +92,12 @@ def test_compiler_errors_have_their_lines_and_do_not_flood():
     assert len(details) == MOST_DIAGNOSTICS + 1 and details[-1] == "  and 5 more"
 
 
+def test_a_message_that_comes_again_is_told_once():
+    event = wrong("a", 1, errors=3)
+    again = replace(event.evaluation, diagnostics=event.evaluation.diagnostics * 4)
+    assert texts(folded([replace(event, evaluation=again)])) == texts(folded([event]))
+
+
 def test_what_a_conversation_tried_has_its_number():
     view = folded([replace(wrong("a", 1, errors=2), conversation=3), replace(right("b", 2, 1.0), conversation=1)])
     assert [(line.kind, line.conversation) for line in view.lines] == [

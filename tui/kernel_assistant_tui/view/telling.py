@@ -102,10 +102,12 @@ def _figures(found: Evaluation) -> str:
 
 def _details(found: Evaluation) -> list[Line]:
     lines: list[Line] = []
-    for one in found.diagnostics[:MOST_DIAGNOSTICS]:
+    # A header that is used in several places is complained of in each.
+    different = tuple(dict.fromkeys(found.diagnostics))
+    for one in different[:MOST_DIAGNOSTICS]:
         place = ":".join(part for part in (one.file, str(one.line) if one.line else "") if part)
         lines += _each(Kind.detail, f"  {place + ': ' if place else ''}{one.severity}: {one.message}")
-    left = len(found.diagnostics) - MOST_DIAGNOSTICS
+    left = len(different) - MOST_DIAGNOSTICS
     if left > 0:
         lines.append(Line(Kind.detail, f"  and {left} more"))
     return lines

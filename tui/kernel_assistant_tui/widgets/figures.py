@@ -29,6 +29,8 @@ _MUTED, _TITLE = "$text 60%", "bold $text-primary"
 NO_CEILING = "the ceilings of this device are not known"
 EMPTY = "No result yet. Choose a module and start."
 NOTHING_RIGHT = "nothing right so far"
+#: Cells that the table of times takes with its names in full.
+_TIMES = 48
 
 
 def headline(view: JobView) -> Content:
@@ -57,7 +59,7 @@ def best_lines(view: JobView, facts: Sequence[tuple[str, str]], width: int) -> l
         lines.append(_line(f"next: {view.failure.next_step}"))
     timing = view.timing
     if timing is not None:
-        lines += [Content(""), *_times(timing)]
+        lines += [Content(""), *_times(timing, width)]
     elif view.baseline is not None:
         lines += [_line(""), _line(of_baseline(view.baseline))]
     lines += _titled("Speed-up over turns", speedups(view.turns, width))
@@ -114,7 +116,8 @@ def _bar(name: str, ms: float | None, floor: float, room: int, *, ours: bool) ->
     return Content.assemble(f"{name:<14}", bar, rest, f" {floor / ms:.0%}")
 
 
-def _times(timing: Timing) -> list[Content]:
+def _times(timing: Timing, width: int) -> list[Content]:
+    narrow = width < _TIMES
     rows = [
         ("", "time", "ours by", "99.9%"),
         (
@@ -124,7 +127,7 @@ def _times(timing: Timing) -> list[Content]:
             interval(timing.speedup_vs_eager_ci),
         ),
         (
-            "torch.compile",
+            "compile" if narrow else "torch.compile",
             milliseconds(timing.compile_ms),
             times(timing.speedup_vs_compile),
             interval(timing.speedup_vs_compile_ci),
@@ -132,7 +135,8 @@ def _times(timing: Timing) -> list[Content]:
         ("ours", milliseconds(timing.candidate_ms), "", ""),
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    gap = " " if narrow else "  "
+    lines = [gap.join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
     styles = (_MUTED, "", "", "bold $text-success")
     return [_line(text, style) for text, style in zip(lines, styles, strict=True)]
 
