@@ -1,13 +1,16 @@
-"""What every test gets: a home of its own, and a skip for a resource that the machine has not got."""
+"""What every test gets: a home of its own, a skip for a resource that the machine has not got, and quiet where it needs
+quiet."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pynvml
@@ -22,6 +25,37 @@ PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 # A run in the background (`nohup make test &`) inherits SIGINT as ignored, and would hand that on to every process
 # whose answer to Ctrl-C is tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+    """Outside the timeout of a test: it does not count that one waits for its turn."""
+    with _turn(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+@contextmanager
+def _turn(*, alone: bool) -> Iterator[None]:
+    """Among the processes of one run (pytest-xdist): alone, or beside others that need not be. Whoever waits for quiet
+    keeps the gate, so that others do not go before."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    with open(_lock("gate", os.getppid()), "wb") as gate, open(_lock("turn", os.getppid()), "wb") as turn:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
+
+
+def pytest_sessionfinish() -> None:
+    """Of the process that the others are children of."""
+    for name in ("gate", "turn"):
+        _lock(name, os.getpid()).unlink(missing_ok=True)
+
+
+def _lock(name: str, run: int) -> Path:
+    return Path(tempfile.gettempdir(), f"ka-tests-{run}.{name}")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -73,6 +73,7 @@ def test_attack_is_not_correct(
     assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", FULL)
 def test_attack_is_not_correct_in_full(
     environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str

@@ -53,6 +53,7 @@ def test_attack_is_not_correct(environment: Environment, honest: dict[Tier, Eval
     assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("unscreened")
 @pytest.mark.parametrize("name", FULL)
 def test_attack_is_not_correct_in_full(environment: Environment, honest: dict[Tier, Evaluation], name: str) -> None:
