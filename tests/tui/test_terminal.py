@@ -37,6 +37,13 @@ def installed(tmp_path_factory, root):
 
 
 @pytest.fixture
+def tiny_host(installed, start_host, monkeypatch):
+    """Of the wheel too: to a client of newer code a host gives way to the real one."""
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    return start_host("tiny_host.py")
+
+
+@pytest.fixture
 def open_terminal(installed, project):
     """Size and environment → a terminal with the program in it."""
     opened = []
@@ -63,8 +70,7 @@ def ended(pid, seconds=10):
     return True
 
 
-def test_a_job_from_start_to_end_and_out(open_terminal, start_host, steered):
-    start_host("tiny_host.py")
+def test_a_job_from_start_to_end_and_out(open_terminal, tiny_host, steered):
     steered("tick 50")
     terminal = open_terminal(80, 24)
     terminal.until("Gate")
@@ -77,8 +83,7 @@ def test_a_job_from_start_to_end_and_out(open_terminal, start_host, steered):
     assert terminal.until_ended() == 0
 
 
-def test_a_window_that_is_closed_leaves_the_job_and_no_process(open_terminal, start_host, steered, settings):
-    start_host("tiny_host.py")
+def test_a_window_that_is_closed_leaves_the_job_and_no_process(open_terminal, tiny_host, steered, settings):
     steered("wait")
     first = open_terminal()
     first.until("Gate")
@@ -120,8 +125,7 @@ def colours(terminal):
     return {tuple(map(int, found)) for one in told for found in re.findall(r"[34]8;2;(\d+);(\d+);(\d+)", one)}
 
 
-def test_without_utf8_everything_is_ascii(open_terminal, start_host, steered):
-    start_host("tiny_host.py")
+def test_without_utf8_everything_is_ascii(open_terminal, tiny_host, steered):
     steered("tick 5", "ascii.py")
     terminal = open_terminal(LANG="C", LC_ALL="C")
     terminal.until("Gate")
@@ -134,8 +138,7 @@ def test_without_utf8_everything_is_ascii(open_terminal, start_host, steered):
     assert shown.isascii(), {character for character in shown if not character.isascii()}
 
 
-def test_it_loads_neither_torch_nor_numpy(open_terminal, start_host, steered):
-    start_host("tiny_host.py")
+def test_it_loads_neither_torch_nor_numpy(open_terminal, tiny_host, steered):
     steered("tick 5")
     terminal = open_terminal()
     terminal.until("Gate")
