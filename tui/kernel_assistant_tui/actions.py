@@ -58,7 +58,7 @@ ACTIONS = (
     Action("training", "5", "training", "show a training run"),
     Action("previous_tab", "left_square_bracket", "tab", "the tab before"),
     Action("next_tab", "right_square_bracket", "tab", "the tab behind"),
-    Action("close_tab", "c", "close tab", "close the tab; its job goes on", "", "job"),
+    Action("close_tab", "K", "close tab", "close the tab; its job goes on", "", "job"),
     Action("history", "h", "history", "everything that was done, with search", "history"),
     Action("settings", "comma", "settings", "what is set, where that comes from, and changing it", "config list"),
     Action("palette", "ctrl+p", "palette", "find an action by its name"),

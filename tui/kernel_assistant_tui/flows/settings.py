@@ -12,6 +12,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.session.settings_file import kept_form, set_in_file, unset_in_file
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant_tui.actions import ACTIONS
+from kernel_assistant_tui.pane_keys import PANE_KEYS
 from kernel_assistant_tui.preferences import Preferences, read_preferences
 from kernel_assistant_tui.themes import NAMES
 
@@ -53,15 +54,10 @@ def listing(root: Path, flags: dict[str, object]) -> list[Setting]:
     default = Preferences()
     themed = where if preferences.theme != default.theme else "default"
     rows.append(Setting("tui.theme", preferences.theme, themed, "colours: " + ", ".join(NAMES)))
-    rows += [
-        Setting(
-            f"tui.keys.{one.name}",
-            preferences.key(one.name),
-            where if one.name in preferences.keys else "default",
-            f"key of: {one.what}",
-        )
-        for one in ACTIONS
-    ]
+    keyed = {one.name: one.what for one in (*ACTIONS, *PANE_KEYS)}
+    for name, what in keyed.items():
+        origin = where if name in preferences.keys else "default"
+        rows.append(Setting(f"tui.keys.{name}", preferences.key(name), origin, f"key of: {what}"))
     return rows
 
 
