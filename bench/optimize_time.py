@@ -141,7 +141,7 @@ def _faster(event: CandidateEvaluated) -> bool:
 
 
 def _events(folder: Path, job: str) -> list[AnyEvent]:
-    (log,) = [path for path in folder.rglob("*.jsonl") if job in str(path)]
+    (log,) = folder.rglob(f"jobs/{job}/events.jsonl")
     return [decode_event(line) for line in log.read_bytes().splitlines()]
 
 
