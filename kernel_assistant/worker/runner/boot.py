@@ -1,5 +1,5 @@
-"""Starts a runner: `PYTHON -I -S boot.py FD` inside the sandbox, FD being the socket to the judge; with a folder in place
-of FD, one call for a profiler to watch."""
+"""Starts a runner: `PYTHON -I -S boot.py FD` inside the sandbox, FD being the socket to the judge; a folder in place of
+FD has one call for a profiler to watch."""
 
 import importlib.util
 import os
