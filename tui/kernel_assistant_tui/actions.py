@@ -38,7 +38,7 @@ _FLOWS = {
 
 ACTIONS = (
     Action("start", "s", "start", "optimize the chosen class, by the settings", "optimize FILE:CLASS", "module"),
-    Action("options", "o", "options", "optimize with a target, budget and policy of its own", "optimize …", "module"),
+    Action("options", "o", "options", "optimize with options of its own", "optimize --budget 2m", "module"),
     Action("cancel", "x", "cancel", "stop the job and keep what it found", "cancel JOB", "running"),
     Action("steer", "m", "message", "tell the model that works on the job something", "say JOB WORDS", "running"),
     Action("resume", "g", "go on", "go on with an interrupted job", "attach JOB", "interrupted"),

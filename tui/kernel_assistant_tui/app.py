@@ -60,6 +60,10 @@ class KernelAssistant(App[int]):
         self.theme = preferences.theme
         self.set_keymap(dict(preferences.keys))
 
+    def action_command_palette(self) -> None:
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette(placeholder="find an action"))
+
     def action_change_theme(self) -> None:
         """A list of themes with search; the chosen one is kept in the user's file."""
         self.push_screen(CommandPalette(providers=[ThemeProvider], placeholder="theme"), lambda _: self._keep_theme())

@@ -30,17 +30,23 @@ async def open_editor(screen: MainScreen, path: Path, line: int) -> None:
     command = editor_command(path, line)
     try:
         with screen.app.suspend():
-            code = subprocess.run(command, check=False).returncode  # noqa: ASYNC221 - nothing is drawn meanwhile
+            outcome = _run(command)
     except SuspendNotSupported as error:
         raise UsageError("an editor needs a terminal of its own", f"open {path}:{line} yourself") from error
-    except OSError as error:
-        raise MissingError(
-            f"{command[0]} cannot be started: {error.strerror}", "set EDITOR to one that is there"
-        ) from error
-    if code:
-        screen.say(f"{command[0]} ended with exit code {code}", severity="warning")
+    if isinstance(outcome, OSError):
+        raise MissingError(f"{command[0]} cannot be started: {outcome.strerror}", "set EDITOR to one that is there")
+    if outcome:
+        screen.say(f"{command[0]} ended with exit code {outcome}", severity="warning")
     screen.refresh()
     await screen.following.look(frozenset({path}))
+
+
+def _run(command: list[str]) -> int | OSError:
+    """Exit code, or why there is none: an exception would leave the application suspended."""
+    try:
+        return subprocess.run(command, check=False).returncode
+    except OSError as error:
+        return error
 
 
 def editor_command(path: Path, line: int) -> list[str]:

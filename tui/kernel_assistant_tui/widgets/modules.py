@@ -91,6 +91,7 @@ class Modules(Vertical):
         self._root = root
         self._all: tuple[Module, ...] = ()
         self._read = False
+        self._count = ""
 
     def compose(self) -> ComposeResult:
         search = Input(placeholder="class or file", id="search", compact=True)
@@ -152,7 +153,7 @@ class Modules(Vertical):
         self.set_class(not found, "-empty")
         if not found and self._read:
             self.query_one("#module-empty", Static).update(self._nothing(words))
-        self.rows.border_subtitle = f"{len(found)} of {len(self._all)}" if words else str(len(found))
+        self._count = f"{len(found)} of {len(self._all)}" if words else f"{len(found)} classes"
         self.rows.show(found)
         self._say(self.rows.chosen)
 
@@ -172,7 +173,14 @@ class Modules(Vertical):
         state = item.state
         outcome = "" if state.improved or state.applied else state.outcome.replace("_", " ")
         applied = "applied" if state.applied else ""
-        parts = [f"{item.where}:{item.line}", outcome, "" if outcome else state.figure, applied, state.stale]
+        parts = [
+            self._count,
+            f"{item.where}:{item.line}",
+            outcome,
+            "" if outcome else state.figure,
+            applied,
+            state.stale,
+        ]
         if state.state == "failed":
             parts.append(state.message)
         if state.kernel_calls is not None:
