@@ -10,6 +10,13 @@ from textual.theme import BUILTIN_THEMES, Theme
 
 DEFAULT = "kernel-dark"
 
+
+def _bars(bar: str, ground: str) -> dict[str, str]:
+    """Scroll bars that do not stand out: Textual's own ground is nearly black."""
+    grounds = ("scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active")
+    return {"scrollbar": bar, "scrollbar-corner-color": ground, **dict.fromkeys(grounds, ground)}
+
+
 OWN = (
     Theme(
         name=DEFAULT,
@@ -24,6 +31,7 @@ OWN = (
         surface="#1b1e25",
         panel="#262a33",
         dark=True,
+        variables=_bars("#3d4454", "#1b1e25"),
     ),
     Theme(
         name="kernel-light",
@@ -38,6 +46,7 @@ OWN = (
         surface="#f2f3f6",
         panel="#e2e5ec",
         dark=False,
+        variables=_bars("#b9c0ce", "#f2f3f6"),
     ),
 )
 

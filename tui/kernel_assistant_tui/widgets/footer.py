@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
+from textual import events
 from textual.geometry import Size
 from textual.widget import Widget
 
@@ -48,13 +49,20 @@ class Keys(Widget):
     def render(self) -> Text:
         style = self.get_component_rich_style("keys--key", partial=True)
         pen = Style(color=style.color, bold=style.bold)
-        lines = []
-        for line in self._lines(self.size.width):
-            parts = [
-                Text.assemble((key.shown, pen), " ", key.label).on(click=key.action, _keys=key.shown) for key in line
-            ]
-            lines.append(Text("  ").join(parts))
+        lines = [
+            Text("  ").join(Text.assemble((key.shown, pen), " ", key.label) for key in line)
+            for line in self._lines(self.size.width)
+        ]
         return Text("\n").join(Text(" ").append_text(line) for line in lines)
+
+    async def on_click(self, event: events.Click) -> None:
+        lines = self._lines(self.size.width)
+        end = 1
+        for key in lines[event.y] if event.y < len(lines) else ():
+            end += _width(key)
+            if event.x < end:
+                await self.app.run_action(key.action, self.screen)
+                return
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self._lines(width))
@@ -63,10 +71,15 @@ class Keys(Widget):
         lines: list[list[Key]] = [[]]
         used = 1
         for key in self._keys:
-            needed = cell_len(key.shown) + 1 + cell_len(key.label) + 2
+            needed = _width(key)
             if used + needed > width + 1 and lines[-1]:
                 lines.append([])
                 used = 1
             lines[-1].append(key)
             used += needed
         return lines
+
+
+def _width(key: Key) -> int:
+    """With the gap behind it."""
+    return cell_len(key.shown) + 1 + cell_len(key.label) + 2
