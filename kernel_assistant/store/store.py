@@ -127,10 +127,14 @@ class Store:
         with self._database.reading() as db:
             return tuple(db.execute(f"SELECT {', '.join(columns)}").fetchone())
 
-    def paths(self) -> list[str]:
-        """Every file that a job was about."""
+    def path_stamps(self) -> dict[str, tuple[object, ...]]:
+        """Every file that a job was about, with a value that is another once one of its jobs has begun, gone on, ended
+        or been discarded."""
+        counts = "count(*), max(id), max(started), max(ended), total(state = 'queued'), total(state = 'running')"
+        given_up = "total(id IN (SELECT job FROM discarded))"
         with self._database.reading() as db:
-            return [str(path) for (path,) in db.execute("SELECT DISTINCT path FROM jobs")]
+            rows = db.execute(f"SELECT path, {counts}, {given_up} FROM jobs GROUP BY path").fetchall()
+        return {str(path): tuple(stamp) for path, *stamp in rows}
 
     def find_unfinished(self, task: KernelTask, options: JobOptions) -> JobRow | None:
         """The newest queued, running or interrupted job that would do the same work."""

@@ -188,8 +188,8 @@ class Following:
         if module is None:
             return
         if module.state.job:
-            await self.open(module.state.job)
-            self._screen.go("episode" if module.state.state in ("queued", "running") else "result")
+            job = await self.open(module.state.job)
+            self._screen.go("result" if job.has_kernels else "episode")
         else:
             self._screen.action_act("start")
 

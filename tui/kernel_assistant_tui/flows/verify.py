@@ -19,7 +19,8 @@ async def verify(screen: MainScreen) -> None:
     module, store, number = screen.subject, screen.work.project.store, screen.job_number
     if module is None:
         return
-    settings = screen.work.settings_for(module.path)
+    # What is applied lies here, and so does the device that it is for.
+    settings = screen.work.settings_for(module.path, {"host": "none"})
     prepared = await in_thread(lambda: prepare_again(module.path, module.name, settings, lambda: store.job(number)))
     if isinstance(prepared, ClassCheck):
         screen.say(words_of(prepared), severity="warning")

@@ -44,6 +44,7 @@ class Project:
     _states: dict[Path, dict[str, ClassState]] = field(default_factory=dict)
     _ranks: dict[tuple[str, str], Rank] = field(default_factory=dict)
     _stamp: tuple[object, ...] = ()
+    _jobs: dict[str, tuple[object, ...]] = field(default_factory=dict)
     _store: Store | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _opening: threading.Lock = field(default_factory=threading.Lock)
@@ -110,22 +111,18 @@ class Project:
         return True
 
     def _read_states(self, touched: set[Path]) -> None:
-        if not self.has_store:
-            stamp: tuple[object, ...] = ()
-            with_jobs: set[Path] = set()
-        else:
-            stamp = self.store.stamp()
-            with_jobs = {Path(path) for path in self.store.paths()}
-        everything = stamp != self._stamp
-        self._stamp = stamp
-        if everything:
+        """Of files that are not as they were, and of those whose jobs are not."""
+        stamp = self.store.stamp() if self.has_store else ()
+        if stamp != self._stamp:
             self._ranks = self._scanned()
+        self._stamp = stamp
+        before, self._jobs = self._jobs, self.store.path_stamps() if self.has_store else {}
         for path, file in self._files.items():
-            matters = file.classes and (path in with_jobs or file.applied)
-            if not matters:
+            known = self._jobs.get(str(path))
+            if not file.classes or (known is None and not file.applied):
                 self._states.pop(path, None)
-            elif everything or path in touched or file.applied:
-                self._read_state(path, self.store.jobs_of(str(path), limit=_MOST_JOBS) if path in with_jobs else [])
+            elif path in touched or file.applied or known != before.get(str(path)):
+                self._read_state(path, [] if known is None else self.store.jobs_of(str(path), limit=_MOST_JOBS))
 
     def _read_state(self, path: Path, rows: list[JobRow]) -> None:
         text, _ = classes_in(path)
