@@ -156,7 +156,7 @@ def test_two_candidates_side_by_side():
     assert lines[1].split() == ["outcome", "correct", "(quick)", "compile", "error", "(quick)"]
     assert "-int b;" in lines and "+int c;" in lines
     without = plain(compared(view.candidates[0], view.candidates[1], {}, 80))
-    assert sum("its source is not in the store" in line for line in without) == 2
+    assert sum("its source is not here yet" in line for line in without) == 2
 
 
 def test_sources_have_the_compilers_line_numbers_and_headers_come_last():

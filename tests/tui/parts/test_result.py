@@ -148,12 +148,17 @@ def test_what_is_not_kept_is_called_that(judged):
     assert diff == "" and notes == ["no job '999'"]
     result = events_of(GENERATOR)[-1].result
     gone = replace(result, artifacts={"evaluation.json": str(state)})
-    assert kept.facts(gone)[-1][0] == "tried"
+    assert [name for name, _ in kept.facts(gone, None)][-1] == "tried"
+    assert [name for name, _ in kept.facts(gone, view.candidates[0].evaluation)][:2] == ["error", "in our kernels"]
 
     async def play(app, pilot):
-        app.widget.show(fold(replace(view, job="host:3"), JobFinished(result=gone)))
+        ended = fold(replace(view, job="host:3"), JobFinished(result=gone))
+        app.widget.show(ended)
         app.widget.focus()
         await pilot.press("d")
         await until(pilot, lambda: "no job 'host:3'" in app.shown)
+        here = replace(gone, artifacts={"job": view.job})
+        app.widget.show(replace(ended, result=here))
+        await until(pilot, lambda: "has no candidate to apply" in app.shown)
 
     driven(Result(state), play, SIZE)

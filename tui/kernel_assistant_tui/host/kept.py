@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernel_assistant.errors import KernelAssistantError
-from kernel_assistant.records import OptimizeResult
+from kernel_assistant.records import Evaluation, OptimizeResult
 from kernel_assistant.session.edits import apply_job
 from kernel_assistant.session.report import facts, read_evaluation
 from kernel_assistant.store import Store
@@ -25,10 +25,10 @@ class Kept:
             return {}
         return {} if found is None else dict(found.sources)
 
-    def facts(self, result: OptimizeResult) -> list[tuple[str, str]]:
-        """As the command line reports them."""
+    def facts(self, result: OptimizeResult, known: Evaluation | None) -> list[tuple[str, str]]:
+        """As the command line reports them; `known` is the last evaluation that events told of."""
         try:
-            return facts(result, read_evaluation(result))
+            return facts(result, read_evaluation(result) or known)
         except (KernelAssistantError, OSError) as error:
             return [("note", f"what the job left cannot be read: {error}")]
 

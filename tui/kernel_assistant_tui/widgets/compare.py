@@ -12,7 +12,7 @@ from kernel_assistant_tui.view.job_view import Seen
 from kernel_assistant_tui.widgets.code import diff_lines, sources_diff
 from kernel_assistant_tui.widgets.glyphs import clean
 
-NO_SOURCE = "its source is not in the store: it is written when its turn ends"
+NO_SOURCE = "its source is not here yet: it comes when its turn ends, from another machine when the job ends"
 
 
 def compared(first: Seen, second: Seen, sources: Mapping[str, Mapping[str, str]], width: int) -> list[Content]:

@@ -167,17 +167,18 @@ class Result(Vertical, can_focus=True):
             case "candidates":
                 return view.candidates, view.best
             case "source":
-                return self._chosen or (shown.candidate if shown else ""), view.state
+                return self._chosen or (shown.candidate if shown else ""), view.state, _here(view)
             case "diff":
-                return view.result is None
+                return view.result is None, _here(view)
             case _:
-                return self._pair, view.state
+                return self._pair, view.state, _here(view)
 
     @work(group="facts", exclusive=True)
     async def _read_facts(self, view: JobView) -> None:
         result = view.result
         if result is not None:
-            self._facts = await in_thread(lambda: self._kept.facts(result))
+            known = view.shown.evaluation if view.shown is not None else None
+            self._facts = await in_thread(lambda: self._kept.facts(result, known))
             self._draw()
 
     @work(group="source", exclusive=True)
@@ -206,7 +207,7 @@ class Result(Vertical, can_focus=True):
     async def _diff(self, view: JobView) -> list[Content]:
         if view.result is None:
             return [_muted("What apply would change is known when the job has ended.")]
-        diff, notes = await in_thread(lambda: self._kept.diff(view.job))
+        diff, notes = await in_thread(lambda: self._kept.diff(_here(view)))
         said = [Content.styled(note, "$text-warning") for note in notes]
         return [*said, *diff_lines(diff)] if diff else said or [_muted("Nothing of your file would change.")]
 
@@ -216,6 +217,11 @@ class Result(Vertical, can_focus=True):
             return [_muted("Mark two candidates in the table of candidates.")]
         sources = await in_thread(lambda: {one.candidate: self._kept.sources(one.candidate) for one in pair})
         return compared(pair[0], pair[1], sources, width)
+
+
+def _here(view: JobView) -> str:
+    """The job's number in the store here: a job of another machine gets one when it is brought back."""
+    return view.job if view.result is None else view.result.artifacts.get("job", view.job)
 
 
 def _muted(text: str) -> Content:
