@@ -23,14 +23,14 @@ class Key:
 
 
 class Keys(Widget):
-    """At most `MOST_LINES`; what does not fit is in the palette and the help page, whose keys come first there."""
+    """At most four lines, which hold all of them at 80 columns."""
 
     COMPONENT_CLASSES = {"keys--key"}
     DEFAULT_CSS = """
     Keys {
         dock: bottom;
         height: auto;
-        max-height: 3;
+        max-height: 4;
         background: $panel;
         color: $foreground;
         & > .keys--key { color: $accent; text-style: bold; }
