@@ -13,6 +13,7 @@ import pytest
 from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.start import find_host
+from tests.common.caches import new_cache
 
 HOSTS = Path(__file__).parent.parent / "session"
 
@@ -55,6 +56,7 @@ def home(own_state, monkeypatch):
 def shared_home(tmp_path_factory, python_path):
     """One state folder and one host for the tests of a file: a worker that has torch loaded is warm for the next."""
     folder = tmp_path_factory.mktemp("shared")
+    new_cache(folder / "home" / "cache")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
             patch.delenv(name)

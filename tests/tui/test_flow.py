@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
 
 from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client
+from tests.agent.models import FINISH
+from tests.policy.endpoint import calling, served
 from tests.tui.conftest import BARE, MODEL
 from tests.tui.driving import opened, shown, until, until_gone
 
@@ -110,6 +113,33 @@ async def test_cancelled_with_what_it_found(project):
         await pilot.press("x")
         await until(pilot, "ended: cancelled", seconds=20)
         assert not [one for one in Client(resolve()[0]).jobs() if one.state.active]
+
+
+async def test_a_model_is_watched_and_steered(project):
+    asked, go_on, heard = (threading.Event() for _ in range(3))
+
+    def looks_about(request):
+        asked.set()
+        go_on.wait(60)
+        calling(("list", {"folder": "."}))(request)
+
+    def hears(request):
+        if request.body["messages"][-1] == {"role": "user", "content": "no shared memory"}:
+            heard.set()
+        calling(FINISH)(request)
+
+    with served() as endpoint:
+        endpoint.answers += [looks_about, hears]
+        async with opened(project, WIDE, policy="model", endpoint=endpoint.url, budget=600.0) as pilot:
+            await until(pilot, "Gate")
+            await pilot.press("s")
+            await until(pilot, asked.is_set)
+            await pilot.press("m", *"no shared memory", "enter")
+            await until(pilot, "the model reads it at its next turn")
+            go_on.set()
+            await until(pilot, heard.is_set)
+            told = await until(pilot, "ended:")
+    assert "to the model: no shared memory" in told and "> finish" in told
 
 
 async def test_a_worker_that_is_killed_is_told_of_and_the_job_ends(project):

@@ -111,9 +111,9 @@ async def test_jobs_in_tabs_wait_for_each_other(start_host, steered):
         await until(pilot, "a.py:Gate")
         await pilot.press("x")
         await until(pilot, "ended: cancelled")
-        await pilot.press("k")
+        await pilot.press("K")
         await until(pilot, "started on", "b.py:Other")
-        assert "1 Gate" not in shown(pilot.app)
+        assert "a.py:Gate" not in shown(pilot.app)
         await pilot.press("x")
         await until(pilot, "ended: cancelled")
 
@@ -140,10 +140,12 @@ async def test_a_host_that_died_before_leaves_a_job_to_go_on_with(start_host, st
     os.kill(host.pid, signal.SIGKILL)
     host.wait()
     async with opened(project) as pilot:
-        await until(pilot, "1 job was interrupted")
-        await pilot.press("h")
-        await until(pilot, "interrupted")
-        await pilot.press("escape")
+        await until(pilot, "1 Gate (interrupted)", "queued for cpu")
+        start_host("tiny_host.py")
+        await pilot.press("g")
+        await until(pilot, "going on")
+        await pilot.press("x")
+        await until(pilot, "ended: cancelled")
 
 
 async def test_a_job_that_fails_says_why_and_what_to_do(start_host, steered):
