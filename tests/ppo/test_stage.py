@@ -8,11 +8,13 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 
+from kernel_assistant.errors import UsageError
 from kernel_assistant.session.training_run import RunState, read_status
 from kernel_assistant_training import rft
 from kernel_assistant_training.conversation import Encoder
@@ -67,7 +69,8 @@ def test_it_learns_what_compiles_and_goes_on_where_it_stopped(options, coin):
     assert line["reward"] == sum(one.reward.value for one in first) / 12
     assert line["ratio_left_out_share"] == 0 and line["kl_sampler"] < 1e-3
 
-    newest = run(replace(options, iterations=3), [coin.task], CPU)
+    # The base is not needed again: another machine may go on.
+    newest = run(replace(options, iterations=3, base=Path("/nowhere")), [coin.task], CPU)
     assert newest.name == "checkpoint-000003"
     assert [line["step"] for line in lines(options.out)] == [0, 1, 2, 3]
     assert list(store.read(1)) == first
@@ -179,6 +182,18 @@ def test_fine_tuning_learns_what_is_right_and_not_what_repeats_itself(coin, tmp_
     )
     assert after[1] > before[1] and after[-1] < before[-1] - 0.5
     assert lines(tmp_path / "run")[0]["kept"] == 4
+
+
+def test_without_an_episode_to_learn_from_it_says_why_and_keeps_what_was_played(coin, tmp_path):
+    shutil.copytree(coin.cache, tmp_path, dirs_exist_ok=True)
+    words = ["--base", str(coin.folder), "--out", str(tmp_path), "--target", "cpu", "--reward", "correctness"]
+    words += ["--tasks", "1", "--episodes", "2", "--turns", "1", "--reply", "5", "--trainer", "transformers"]
+    for _ in range(2):
+        with pytest.raises(UsageError, match="no episode is fit"):
+            rft.main(words)
+    assert len(list(TrajectoryStore(tmp_path).all())) == 2
+    first, again = lines(tmp_path)
+    assert first["left_out_reward"] == again["left_out_reward"] == 2 and first["kept"] == 0
 
 
 def episode(messages, calls, key, number, folder):

@@ -87,14 +87,19 @@ def test_a_checkpoint_is_a_folder_like_any_other_with_a_head(tmp_path, folder):
     assert Actor.load(made, torch.device("cpu")).head.out.bias.item() == 0.5
 
 
-def test_the_last_two_are_kept_and_half_a_one_is_nothing(tmp_path, folder):
+def test_the_first_and_the_last_two_are_kept_and_half_a_one_is_nothing(tmp_path, folder):
     run = RunFolder(tmp_path, ASKED)
     actor = Actor.load(folder, torch.device("cpu"))
-    for iteration in range(1, 4):
+    for iteration in range(4):
         run.save(actor, folder, State(iteration=iteration))
     (tmp_path / "checkpoint-000004.partial").mkdir()
     again = RunFolder(tmp_path, ASKED)
-    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-000002", "checkpoint-000003"]
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
+        "checkpoint-000000",
+        "checkpoint-000002",
+        "checkpoint-000003",
+    ]
+    assert again.first().name == "checkpoint-000000"
     assert again.latest()[1].iteration == 3
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from pathlib import Path
 from random import Random
@@ -51,7 +52,10 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     if not rows:
         raise UsageError("no episode is fit to be learned from", "play more of them, or a better model")
     Random(options.seed).shuffle(rows)
-    figures = fit(argparse.Namespace(**{**vars(options), "out": options.out / "model"}), rows, STAGE)
+    partial = options.out / "model.partial"
+    figures = fit(argparse.Namespace(**{**vars(options), "out": partial}), rows, STAGE)
+    shutil.rmtree(options.out / "model", ignore_errors=True)
+    partial.rename(options.out / "model")
     return {"kept": len(chosen.kept), "left_out": chosen.left_out, **figures}
 
 

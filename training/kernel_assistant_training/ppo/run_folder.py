@@ -16,6 +16,7 @@ from kernel_assistant.errors import StoreError, UsageError, boundary
 from kernel_assistant.records.codec import Record
 from kernel_assistant_training.ppo.actor import Actor
 
+#: Of the newest checkpoints; the first stays too.
 KEPT = 2
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6})")
 #: Of a Hugging Face folder, what is not weights.
@@ -54,6 +55,10 @@ class RunFolder:
             return None
         return found[-1], msgspec.json.decode((found[-1] / "state.json").read_bytes(), type=State)
 
+    def first(self) -> Path | None:
+        """The oldest checkpoint: what the run began with, wherever its base lies now."""
+        return next(iter(self._checkpoints()), None)
+
     def save(self, actor: Actor, around: Path, state: State) -> Path:
         """A checkpoint: weights, what lies `around` those it began with, and the state. What was there stays if this
         fails."""
@@ -69,7 +74,7 @@ class RunFolder:
                 partial.rename(folder)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-            for old in self._checkpoints()[:-KEPT]:
+            for old in self._checkpoints()[1:-KEPT]:
                 shutil.rmtree(old)
         return folder
 

@@ -57,8 +57,8 @@ class StageOptions:
     kl: KlControl = field(default_factory=KlControl)
 
     def asked(self) -> dict[str, Any]:
-        """What a second start is held to: all that changes what is learned, but for how long."""
-        free = ("out", "iterations", "workers", "rows", "python", "cache", "evaluate_every")
+        """What a second start is held to: all that changes what is learned. The base is in the run's first checkpoint."""
+        free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every")
         found: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
         return {name: value for name, value in found.items() if name not in free}
 
@@ -80,7 +80,7 @@ def _run(
     found = folder.latest()
     newest, state = found or (options.base, State(kl_coefficient=options.kl.coefficient))
     actor = Actor.load(newest, device)
-    reference = Actor.load(options.base, device) if options.kl.coefficient else None
+    reference = Actor.load(folder.first() or options.base, device) if options.kl.coefficient else None
     held = replace(options.kl, coefficient=state.kl_coefficient)
     learner = Learner(actor, options.update, held, reference=reference)
     tokenizer, store = load(), TrajectoryStore(options.out)
@@ -109,7 +109,7 @@ def _run(
             figures = {**figures_of(played.trajectories), **played.figures, **learned}
             if number % options.evaluate_every == 0 or number == options.iterations:
                 figures |= _held_out(options, rollouts, number)
-            newest = folder.save(actor, options.base, state)
+            newest = folder.save(actor, newest, state)
             control.report(number, {**figures, "seconds": time.monotonic() - began})
     store.close()
     return newest
