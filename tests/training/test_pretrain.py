@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -148,3 +151,24 @@ def test_processes_that_all_end_are_not_waited_for(source):
     ending = StreamOptions((source.ends_if_even,), processes=1, length=256, keep=48)
     with Stream(ending) as stream, pytest.raises(InternalError, match="have ended"):
         stream.take(16)
+
+
+def test_processes_end_with_who_started_them(source, tmp_path):
+    """Also where the pool has room for ever, and nobody could say goodbye."""
+    program = tmp_path / "streams.py"
+    program.write_text(
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import conversations\n"
+        "from kernel_assistant_training.stream import Stream, StreamOptions\n"
+        "if __name__ == '__main__':\n"
+        "    with Stream(StreamOptions((conversations.sums,), processes=1, length=256, keep=100_000)) as stream:\n"
+        "        stream.take(1)\n"
+        "        print(*[process.pid for process in stream._processes], flush=True)\n"
+        "        time.sleep(600)\n"
+    )
+    started = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
+    writer = psutil.Process(int(started.stdout.readline()))
+    started.kill()
+    started.wait()
+    writer.wait(timeout=60)

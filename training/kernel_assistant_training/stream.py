@@ -120,13 +120,13 @@ class Stream:
 
 
 def _make(name: str, shape: PoolShape, options: StreamOptions, number: int) -> None:
-    """A process: its sources in turn."""
+    """A process: its sources in turn, until whoever started it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its owner ends it
     os.nice(10)
     parent, pool = os.getppid(), Pool(shape, name)
     encoder, packer = Encoder(load(VOCABULARY)), Packer(options.length)
     running = [source(options.seed * 1_000_003 + number) for source in options.sources]
-    while True:
+    while os.getppid() == parent:
         for conversations in running:
             messages = next(conversations)
             pool.count(number, _hash(messages), packer.left_out)
