@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.ppo.losses import entropy
@@ -55,6 +56,8 @@ class Actor(nn.Module):
     @classmethod
     def load(cls, folder: Path, device: torch.device) -> Self:
         """From a Hugging Face folder; the head begins anew where the folder has none. Raises UsageError."""
+        # A bar for each of hundreds of checkpoints would be all that one sees.
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
         except (OSError, ValueError) as error:

@@ -57,7 +57,7 @@ class StageOptions:
     kl: KlControl = field(default_factory=KlControl)
 
     def asked(self) -> dict[str, Any]:
-        """What a second start is held to: all that changes what is learned. The base is in the run's first checkpoint."""
+        """What a second start is held to: all that changes what is learned. The base is its first checkpoint."""
         free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every")
         found: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
         return {name: value for name, value in found.items() if name not in free}
