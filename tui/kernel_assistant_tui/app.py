@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -66,15 +67,16 @@ class KernelAssistant(App[int]):
 
     def action_change_theme(self) -> None:
         """A list of themes with search; the chosen one is kept in the user's file."""
-        self.push_screen(CommandPalette(providers=[ThemeProvider], placeholder="theme"), lambda _: self._keep_theme())
+        self.push_screen(CommandPalette(providers=[KeptThemes], placeholder="theme"))
 
-    def _keep_theme(self) -> None:
-        if self.theme != self.preferences.theme:
-            try:
-                set_in_file(user_file(), "theme", self.theme, "tui")
-                self.preferences = read_preferences()
-            except UsageError as error:
-                self.main.say_error(error)
+    def keep_theme(self, theme: str) -> None:
+        """Colours from now on, in this session and the next."""
+        self.theme = theme
+        try:
+            set_in_file(user_file(), "theme", theme, "tui")
+            self.preferences = read_preferences()
+        except UsageError as error:
+            self.main.say_error(error)
 
     def settings_for(self, path: Path, flags: dict[str, object] | None = None) -> Settings:
         """As they are now, for a file of the project. Raises UsageError."""
@@ -101,3 +103,13 @@ class KernelAssistant(App[int]):
                 words = f"{one.what} ({one.command})" if one.command else one.what
                 yield SystemCommand(one.label, words, lambda name=one.name: screen.action_act(name))
         yield SystemCommand("theme", "choose colours", self.action_change_theme)
+
+
+class KeptThemes(ThemeProvider):
+    """The list of themes; the chosen one is kept in the user's file."""
+
+    @property
+    def commands(self) -> list[tuple[str, Callable[[], None]]]:
+        app = self.app
+        assert isinstance(app, KernelAssistant)
+        return [(name, partial(app.keep_theme, name)) for name in sorted(app.available_themes)]

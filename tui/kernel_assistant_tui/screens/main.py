@@ -60,7 +60,7 @@ class MainScreen(ActingScreen):
 
     async def on_mount(self) -> None:
         self.query_one("#steer", Input).cursor_blink = False
-        self.go("modules")
+        self.show_pane("modules")
         self.following.start()
         self.set_interval(ROUND_S, lambda: self.flow(self.following.round))
         for warning in self.work.warnings:

@@ -60,7 +60,9 @@ class JobTabs(Widget):
         text = Text(no_wrap=True, overflow="crop")
         for tab in self._visible():
             text.append(f" {clean(tab.label)} ", pen if tab.key == self._current else "")
-        return text if self._tabs else Text(" no job is open: choose a class and start", no_wrap=True)
+        if len(self._tabs) < 2:
+            text.append("  no job is open: choose a class and start")
+        return text
 
     def on_click(self, event: events.Click) -> None:
         end = 0

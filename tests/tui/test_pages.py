@@ -1,0 +1,150 @@
+"""Pages, dialogs, palette and mouse: everything that needs no job."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_assistant.config import resolve, user_file
+from kernel_assistant_tui.preferences import read_preferences
+from tests.tui.driving import opened, shown, until, until_gone
+
+pytestmark = pytest.mark.asyncio
+
+PROGRAM = """
+import torch
+from model import Gate
+
+gate = Gate()
+with torch.no_grad():
+    for _ in range(5):
+        gate(torch.randn(8, 16))
+"""
+
+
+async def test_a_key_is_changed_on_the_settings_page_and_works_at_once(project):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("comma")
+        await until(pilot, "state_dir")
+        await pilot.press("end")
+        while pilot.app.screen.query_one("#setting-rows").chosen.name != "tui.keys.help":
+            await pilot.press("up")
+        await pilot.press("enter", "ctrl+u", "f", "9", "enter")
+        await until(pilot, "f9 help")
+        assert read_preferences().keys == {"help": "f9"}
+        await pilot.press("escape")
+        await until_gone(pilot, "state_dir")
+        await pilot.press("f9")
+        await until(pilot, "Keys", "optimize the chosen class")
+
+
+async def test_a_value_that_does_not_fit_is_refused_on_the_page(project):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("comma")
+        await until(pilot, "state_dir")
+        while pilot.app.screen.query_one("#setting-rows").chosen.name != "budget":
+            await pilot.press("down")
+        await pilot.press("enter", "ctrl+u", *"never", "enter")
+        await until(pilot, "budget = 'never' does not fit")
+        assert not user_file().exists()
+        await pilot.press("enter", "ctrl+u", *"7s", "enter")
+        await until_gone(pilot, "does not fit")
+        assert resolve()[0].budget == 7.0
+
+
+async def test_a_theme_is_chosen_in_the_palette_and_kept(project):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("ctrl+p", *"theme")
+        await until(pilot, "choose colours")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: "theme" not in shown(pilot.app).splitlines()[4])
+        await pilot.press(*"nord")
+        await until(pilot, "nord")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: pilot.app.theme == "nord" and read_preferences().theme == "nord")
+    async with opened(project) as pilot:
+        assert pilot.app.theme == "nord"
+
+
+async def test_the_palette_does_what_the_key_does(project):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("ctrl+p", *"histo")
+        await until(pilot, "with search (history)")
+        await pilot.press("down", "enter")
+        await until(pilot, "nothing yet: choose a class and start")
+
+
+async def test_options_are_checked_before_anything_starts(project):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("o")
+        await until(pilot, "Optimize Gate (model.py:5)", "< cpu >")
+        await pilot.press("tab", "ctrl+u", *"soon", "enter")
+        await until(pilot, "budget = 'soon' does not fit")
+        await pilot.press("escape")
+        await until_gone(pilot, "Optimize Gate")
+        assert not pilot.app.project.has_store
+
+
+async def test_what_is_typed_ahead_goes_where_it_is_meant(project):
+    (project / "other.py").write_text((project / "model.py").read_text().replace("Gate", "Other"))
+    async with opened(project) as pilot:
+        await until(pilot, "Gate", "Other")
+        # No pause between keys: each would start, cancel or quit something if it reached the list.
+        for key in ("slash", *"otherxq"):
+            pilot.app.simulate_key(key)
+        await until(pilot, "No class has 'otherxq'")
+        await pilot.press("backspace", "backspace", "enter")
+        await until(pilot, "1 of 2")
+        assert pilot.app.main.module.name == "Other"
+        await pilot.press("escape")
+
+
+async def test_the_mouse_reaches_list_tabs_and_footer(project):
+    (project / "other.py").write_text((project / "model.py").read_text().replace("Gate", "Other"))
+    async with opened(project) as pilot:
+        await until(pilot, "Gate", "Other")
+        await pilot.click("#module-rows", offset=(4, 1))
+        assert pilot.app.main.module.name == "Other"
+        lines = shown(pilot.app).splitlines()
+        row = next(number for number, line in enumerate(lines) if "? help" in line)
+        await pilot.click(offset=(lines[row].index("? help") + 2, row))
+        await until(pilot, "optimize the chosen class")
+        await pilot.click("#choice-back")
+        await until_gone(pilot, "optimize the chosen class")
+        await pilot.click("#tabs", offset=(3, 0))
+        await until(pilot, "Which training run?")
+
+
+async def test_copying_takes_what_the_pane_says(project):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("y")
+        await until(pilot, lambda: pilot.app.clipboard == f"{project / 'model.py'}:Gate")
+
+
+async def test_an_unknown_setting_ends_it_before_it_begins(project):
+    from kernel_assistant.errors import UsageError
+
+    user_file().parent.mkdir(parents=True, exist_ok=True)
+    user_file().write_text('[tui]\ntheme = "nrod"\n')
+    with pytest.raises(UsageError, match="did you mean nord"):
+        opened(project)
+
+
+@pytest.mark.slow
+async def test_a_scan_ranks_the_classes(project):
+    (project / "a_first.py").write_text((project / "model.py").read_text().replace("Gate", "Unused"))
+    (project / "run.py").write_text(PROGRAM)
+    async with opened(project) as pilot:
+        await until(pilot, "Unused", "Gate")
+        assert [one.name for one in pilot.app.main.query_one("#modules").all] == ["Unused", "Gate"]
+        await pilot.press("p")
+        await until(pilot, "Run a program")
+        await pilot.press("ctrl+u", *"python run.py", "enter")
+        await until(pilot, "1 Gate")
+        assert [one.name for one in pilot.app.main.query_one("#modules").all] == ["Gate", "Unused"]
+        assert pilot.app.main.scanning is None
