@@ -1,4 +1,4 @@
-"""`python -m kernel_assistant_training tokenizer|pretrain|sft|ppo_single|rft|critic|ppo_agent|export`.
+"""`python -m kernel_assistant_training tokenizer|pretrain|sft|ppo_single|rft|critic|ppo_agent|export|synth|label`.
 
 Processes that these start do not load this file again, and so not torch.
 """
@@ -10,7 +10,9 @@ from importlib import import_module
 
 from kernel_assistant.errors import EXIT_OK, EXIT_USAGE, KernelAssistantError
 
-_COMMANDS = ("tokenizer", "pretrain", "sft", "ppo_single", "rft", "critic", "ppo_agent", "export")
+_COMMANDS = ("tokenizer", "pretrain", "sft", "ppo_single", "rft", "critic", "ppo_agent", "export", "synth", "label")
+#: Those that are not called like their module.
+_MODULES = {"synth": "tasks.command", "label": "tasks.label"}
 
 
 def main(words: list[str]) -> int:
@@ -19,7 +21,7 @@ def main(words: list[str]) -> int:
         sys.stderr.write(f"python -m kernel_assistant_training {'|'.join(_COMMANDS)} --help\n")
         return EXIT_USAGE
     try:
-        import_module(f"kernel_assistant_training.{words[0]}").main(words[1:])
+        import_module(f"kernel_assistant_training.{_MODULES.get(words[0], words[0])}").main(words[1:])
     except KernelAssistantError as error:
         sys.stderr.write(f"{error.cause}\n{error.next_step}\n")
         return error.exit_code

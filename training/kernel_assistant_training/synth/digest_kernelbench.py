@@ -76,11 +76,11 @@ def _traced_on(device: str, text: str, name: str, training: bool) -> tuple[OpGra
     with torch.device(device):
         exec(compile(text, name, "exec"), names)
         model = names["Model"](*names["get_init_inputs"]()).train(training).requires_grad_(False)
-        graph = from_builtins(_exporter()(model, tuple(names["get_inputs"]()), {}), OpGraph)
+        graph = from_builtins(exporter()(model, tuple(names["get_inputs"]()), {}), OpGraph)
     return graph, any(isinstance(part, _MODAL) for part in model.modules())
 
 
-def _exporter() -> Any:
+def exporter() -> Any:
     """`export_graph` of the worker's folder, loaded as the worker loads itself."""
     name = "kernel_assistant_worker"
     if name not in sys.modules:

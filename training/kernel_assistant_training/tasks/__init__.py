@@ -1,0 +1,1 @@
+"""Tasks from installed packages: crawled, composed, filtered by running them, labelled. See docs/tasks.md."""

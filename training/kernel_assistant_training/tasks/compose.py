@@ -1,0 +1,76 @@
+"""Tasks of two to five crawled operators, each written for what the one before gave."""
+
+from __future__ import annotations
+
+from random import Random
+
+from kernel_assistant_training.tasks.arguments import CannotBuild, Value
+from kernel_assistant_training.tasks.crawl import task_text
+from kernel_assistant_training.tasks.layouts import START_BATCH, draw, value
+from kernel_assistant_training.tasks.operators import Operator
+from kernel_assistant_training.tasks.records import TaskText
+from kernel_assistant_training.tasks.writing import META_BATCH, Draft, on_meta
+
+#: How often tasks have so many operators.
+LEVELS = {2: 0.5, 3: 0.25, 4: 0.15, 5: 0.1}
+#: Operators tried for one place.
+TRIES = 12
+#: How often an operand of the right shape is an earlier value.
+EARLIER = 0.4
+_FLOATS = ("torch.float32", "torch.bfloat16", "torch.float16")
+
+
+def chainable(operators: list[Operator]) -> list[Operator]:
+    """Those of torch: blocks of transformers stay single."""
+    return [one for one in operators if one.source != "transformers"]
+
+
+def composed(operators: list[Operator], number: int, seed: int, target: str) -> TaskText | None:
+    """Task `number` of a stream; None where no operator fitted what was there. `operators`: see `chainable`."""
+    random = Random(f"compose {seed} {number}")
+    level = random.choices(list(LEVELS), list(LEVELS.values()))[0]
+    at = value(random, target)
+    draft, names = Draft(at, draw(at, random, positive=0.15)), list[str]()
+    shapes = {"x0": at}
+    while len(names) < level:
+        found = _next(draft, operators, at, shapes, random)
+        if found is None:
+            return None
+        operator, after = found
+        names.append(operator.name)
+        if after is None:
+            break
+        at = after
+        shapes[f"v{len(draft.uses) - 1}"] = at
+    return task_text(number, "composed", draft, tuple(names)) if len(names) > 1 else None
+
+
+def _next(
+    draft: Draft, operators: list[Operator], at: Value, shapes: dict[str, Value], random: Random
+) -> tuple[Operator, Value | None] | None:
+    """Adds an operator to the draft: it and what goes on, None where nothing can (an end). None where none fits."""
+    place = len(draft.uses)
+    fitting = [one for one in operators if one.rank in (0, at.rank)]
+    for operator in random.sample(fitting, min(TRIES, len(fitting))):
+        try:
+            use = operator.write(at, random)
+        except CannotBuild:
+            continue
+        draft.uses.append(use)
+        for number, extra in enumerate(use.extra):
+            earlier = [name for name, shape in shapes.items() if shape.shape[1:] == extra.shape and shape == at]
+            if earlier and "randn" in extra.draw and random.random() < EARLIER:
+                draft.links.setdefault(place, {})[number] = random.choice(earlier)
+        try:
+            outputs = on_meta(draft.text(START_BATCH))
+        except Exception:  # noqa: BLE001 - another operator is tried in its place
+            draft.uses.pop()
+            draft.links.pop(place, None)
+            continue
+        if len(outputs) > 1:
+            draft.firsts.add(place)
+        first = outputs[0]
+        goes_on = first.dim() > 1 and first.shape[0] == META_BATCH and str(first.dtype) in _FLOATS and first.numel()
+        after = Value((START_BATCH, *first.shape[1:]), str(first.dtype).removeprefix("torch."))
+        return operator, after if goes_on else None
+    return None

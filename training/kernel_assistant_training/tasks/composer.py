@@ -1,0 +1,87 @@
+"""Tasks that a served language model composes: what it is asked, and how its answer is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from random import Random
+
+from kernel_assistant.policy.client import ModelClient, Request
+from kernel_assistant.records.transcript import Message
+from kernel_assistant_training.tasks.crawl import attribution
+from kernel_assistant_training.tasks.operators import Operator
+from kernel_assistant_training.tasks.records import TaskText
+from kernel_assistant_training.tasks.stream import ASKED
+from kernel_assistant_training.tasks.writing import batch_of
+
+#: Operators that a prompt offers, and how many of them a task may use.
+OFFERED, MOST = 24, 5
+MAX_TOKENS = 1500
+_FENCE = re.compile(r"```(?:python|py)?\s*\n(.*?)```", re.DOTALL)
+_DECLARED = re.compile(r"^#?\s*operators:\s*(.+)$", re.MULTILINE | re.IGNORECASE)
+
+PROMPT = """\
+Write one small PyTorch module that composes {count} operators in sequence, as they might meet in a real model.
+Choose them from: {offered}.
+
+Answer with one Python file in a ```python fence and nothing else. Its first line is a comment that names the operators
+you used, by the names above:
+# operators: NAME, NAME
+The file has a line `BATCH = 16` at its top level; a class `Model(nn.Module)` whose `__init__` takes no argument and
+whose `forward` returns a tensor; a function `get_inputs()` that returns the list of input tensors, made with
+torch.randn or torch.rand, with BATCH as first dimension; and a function `get_init_inputs()` that returns [].
+The batch stays the first dimension. Nothing is random, in place, moved to a device or printed. Every operator that is
+named changes the result.
+"""
+
+
+class Unreadable(Exception):
+    """An answer that is no task; the message is what is counted."""
+
+
+def ask(
+    client: ModelClient, operators: list[Operator], number: int, seed: int, cancelled: Callable[[], bool]
+) -> TaskText:
+    """Answer `number` of a run. Raises Unreadable, and what the client raises."""
+    random = Random(f"composer {seed} {number}")
+    names = sorted({one.name for one in random.sample(operators, min(OFFERED, len(operators)))})
+    text = PROMPT.format(count=random.randint(2, MOST), offered=", ".join(names))
+    reply = client.complete(Request((Message(role="user", content=text),), max_tokens=MAX_TOKENS), cancelled)
+    return read_answer(reply.content, client.name, number)
+
+
+def read_answer(answer: str, model: str, number: int) -> TaskText:
+    """The task of an answer. Raises Unreadable. The text is not run here."""
+    fences = _FENCE.findall(answer)
+    if not fences:
+        raise Unreadable("no fence with a file")
+    text = fences[-1].strip() + "\n"
+    declared = _DECLARED.search(text)
+    if declared is None:
+        raise Unreadable("names no operators")
+    names = tuple(one.strip(" `.") for one in declared[1].split(",") if one.strip(" `."))
+    if not 1 <= len(names) <= MOST:
+        raise Unreadable(f"names {len(names)} operators")
+    if batch_of(text) is None:
+        raise Unreadable("has no line BATCH = …")
+    for needed in ("class Model(", "def get_inputs(", "def get_init_inputs("):
+        if needed not in text:
+            raise Unreadable(f"has no {needed.strip('(')}")
+    said = (f"composed by the model {model}", *(attribution(name) for name in names if name.startswith("torch.")))
+    return TaskText(number=ASKED + number, source="model", operators=names, attribution=said, text=text)
+
+
+def asked(
+    client: ModelClient,
+    operators: list[Operator],
+    seed: int,
+    numbers: Iterator[int],
+    cancelled: Callable[[], bool],
+    unreadable: Callable[[str], None],
+) -> Iterator[TaskText]:
+    """An answer for each of `numbers`; `unreadable` is told of what was none."""
+    for number in numbers:
+        try:
+            yield ask(client, operators, number, seed, cancelled)
+        except Unreadable as error:
+            unreadable(str(error))

@@ -1,0 +1,194 @@
+"""The filter: candidates run in a probe, which is started anew when it dies or does not answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from kernel_assistant.errors import DeviceError
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.codec import from_builtins
+from kernel_assistant.sandbox.contract import GIB, Limits, Sandbox, SandboxSpec
+from kernel_assistant.sandbox.run import kill_tree
+from kernel_assistant_training.tasks.records import Reason, TaskText, Verdict
+
+#: Milliseconds of eager PyTorch on a GPU.
+WINDOWS = {"base": (1.0, 100.0), "small": (0.05, 2.0), "smoke": (0.05, 2.0)}
+CPU_SCALE = 10.0
+START_SECONDS = 180.0
+#: A long life: the bound is on a candidate's time, not on the probe's.
+CPU_SECONDS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the filter asks for. `window` in milliseconds, `seconds` for a candidate, `most_bytes` of its inputs,
+    `memory` of the process (CPU) or of its share of a GPU. `compile` is a backend of torch.compile."""
+
+    device: str
+    window: tuple[float, float]
+    compile: str = "inductor"
+    seconds: float = 120.0
+    most_bytes: int = GIB
+    memory: int = 8 * GIB
+    threads: int = 1
+
+
+def window(recipe: str, target: str) -> tuple[float, float]:
+    low, high = WINDOWS[recipe]
+    return (low, high) if target == "cuda" else (CPU_SCALE * low, CPU_SCALE * high)
+
+
+class Filter:
+    """A context manager with one probe; `known` says whether a key was kept before. For one thread."""
+
+    def __init__(self, rules: Rules, sandbox: Sandbox, taken: Callable[[str], bool], log: Path) -> None:
+        self._rules, self._sandbox, self._taken, self._log = rules, sandbox, taken, log
+        self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-probe-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._rest = b""
+        self.restarts = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def judge(self, task: TaskText) -> Verdict:
+        """Whatever the candidate does. Raises DeviceError where no probe can be started."""
+        if self._process is None:
+            self._start()
+        began = time.monotonic()
+        until = began + self._rules.seconds
+        low, high = self._rules.window
+        try:
+            self._say(
+                {
+                    "text": task.text,
+                    "operators": task.operators,
+                    "number": task.number,
+                    "low": low,
+                    "high": high,
+                    "most_bytes": self._rules.most_bytes,
+                    "compile": self._rules.compile,
+                }
+            )
+            found = self._hear(until)
+            if "reason" not in found:
+                self._say({"go": not self._taken(found["key"])})
+                found = self._hear(until)
+        except TimeoutError:
+            found = {"reason": Reason.late.value, "message": f"longer than {self._rules.seconds:g} s"}
+            self._end()
+        except (BrokenPipeError, EOFError, ValueError, KeyError):
+            # A line that is none of the probe's is the candidate's, which then has the process.
+            found = {"reason": Reason.crashed.value, "message": self._death()}
+            self._end()
+        return _verdict(task, found, time.monotonic() - began)
+
+    def _start(self) -> None:
+        rules = self._rules
+        paths = tuple(dict.fromkeys(one for one in (*sys.path, sys.prefix, sys.base_prefix) if Path(one).exists()))
+        env = {
+            "PYTHONPATH": os.pathsep.join(one for one in sys.path if one),
+            "HOME": str(self._folder),
+            "TMPDIR": str(self._folder),
+            "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
+            "TRITON_CACHE_DIR": str(self._folder / "triton"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "OMP_NUM_THREADS": str(rules.threads),
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        }
+        module = "kernel_assistant_training.tasks.probe"
+        command = self._sandbox.command(
+            SandboxSpec(
+                argv=(sys.executable, "-m", module, rules.device, str(rules.threads), str(rules.memory)),
+                workspace=str(self._folder),
+                read_only=tuple(one for one in paths if one.startswith("/") and one != "/"),
+                gpu=rules.device != "cpu",
+                env=env,
+                allow_fork=True,
+                limits=Limits(memory_bytes=rules.memory, cpu_seconds=CPU_SECONDS, tmp_bytes=4 * GIB),
+            )
+        )
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command.argv,
+                env=command.env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._rest = b""
+        self.restarts += 1
+        try:
+            self._hear(time.monotonic() + START_SECONDS)
+        except (TimeoutError, EOFError) as error:
+            why = self._death()
+            self._end()
+            raise DeviceError(f"the probe did not start: {why}", f"see {self._log}") from error
+
+    def _say(self, message: dict[str, Any]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _hear(self, until: float) -> dict[str, Any]:
+        """The next line. Raises TimeoutError, and EOFError where the probe is gone."""
+        assert self._process is not None and self._process.stdout is not None
+        stream = self._process.stdout.fileno()
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([stream], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            data = os.read(stream, 1 << 20)
+            if not data:
+                raise EOFError
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _death(self) -> str:
+        assert self._process is not None
+        try:
+            return f"exit code {self._process.wait(5)}"
+        except subprocess.TimeoutExpired:
+            return "it closed its pipe"
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            kill_tree(process)
+
+
+def _verdict(task: TaskText, found: dict[str, Any], seconds: float) -> Verdict:
+    reason = Reason(found["reason"])
+    graph = from_builtins(found["graph"], OpGraph) if reason is Reason.passed else None
+    return Verdict(
+        number=task.number,
+        source=task.source,
+        operators=task.operators,
+        attribution=task.attribution,
+        text=found.get("text", task.text),
+        reason=reason,
+        message=found.get("message", ""),
+        key=found.get("key", ""),
+        split=found.get("split", ""),
+        graph=graph,
+        eager_ms=found.get("eager_ms", 0.0),
+        seconds=round(seconds, 3),
+    )

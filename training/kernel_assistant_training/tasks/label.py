@@ -1,0 +1,129 @@
+"""`python -m kernel_assistant_training label`: the generator's candidates for tasks, judged; docs/tasks.md."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kernel_assistant.config import resolve
+from kernel_assistant.errors import UsageError
+from kernel_assistant_training.ppo.run_folder import RunFolder
+from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_training.tasks.labeller import Labeller, LabelOptions, read_labels
+from kernel_assistant_training.tasks.shards import arrow, read_rows, write_shards
+
+LOOK_SECONDS = 2.0
+
+
+@click.command()
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder; is continued.")
+@click.option("--tasks", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Shards; default: --out.")
+@click.option("--target", type=click.Choice(["cpu", "cuda"]), required=True)
+@click.option("--candidates", type=int, default=16, show_default=True, help="Most of a task.")
+@click.option("--seconds", type=float, default=float("inf"), help="After which no task begins.")
+@click.option("--processes", type=int, default=1, show_default=True, help="Judges; GPUs in turn.")
+@click.option("--builders", type=int, default=1, show_default=True, help="Compilers at a time, for each.")
+@click.option("--sandbox", default="auto", show_default=True)
+@click.option("--python", default=sys.executable, help="Interpreter with torch.")
+def label(
+    out: Path,
+    tasks: Path | None,
+    target: str,
+    candidates: int,
+    seconds: float,
+    processes: int,
+    builders: int,
+    sandbox: str,
+    python: str,
+) -> None:
+    """Judge candidates; rows lie in the folder as Parquet afterwards."""
+    options = LabelOptions(
+        out=out,
+        tasks=tasks or out,
+        target=target,
+        python=python,
+        cache=resolve()[0].cache_dir,
+        candidates=candidates,
+        parts=processes,
+        builders=builders,
+        sandbox=sandbox,
+        seconds=seconds,
+    )
+    click.echo(json.dumps(run(options), indent=2))
+
+
+def main(words: list[str]) -> None:
+    label.main(words, prog_name="label", standalone_mode=False)
+
+
+def run(options: LabelOptions) -> dict[str, Any]:
+    """All parts side by side, then the shards; the summary."""
+    arrow()
+    if not read_rows(options.tasks):
+        raise UsageError(
+            f"{options.tasks} has no shards of tasks", "make them: python -m kernel_assistant_training synth"
+        )
+    asked = {"stage": "label", "target": options.target, "candidates": options.candidates, "parts": options.parts}
+    RunFolder(options.out / "labels", asked)
+    folder = options.out / "labels"
+    before, began = _count(folder), time.monotonic()
+    with RunControl(folder, "label") as control:
+        failed = _play(options, control, before)
+        rows = [one.row() for one in read_labels(folder)]
+        write_shards(folder, "labels", rows, label_schema())
+    minutes = (time.monotonic() - began) / 60
+    outcomes: dict[str, int] = {}
+    for row in rows:
+        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + 1
+    return {
+        "rows": len(rows),
+        "tasks": len({row["task"] for row in rows}),
+        "rows_per_minute": round((len(rows) - before) / minutes, 1),
+        "outcomes": outcomes,
+        "failed_processes": failed,
+    }
+
+
+def label_schema() -> Any:
+    """Of a row: times in milliseconds (null where there are none), memory in bytes a block or a thread."""
+    pa = arrow()
+    texts = ("task", "target", "device", "candidate", "schedule", "source", "outcome", "stage", "message", "launches")
+    fields = {name: pa.string() for name in texts} | {name: pa.float64() for name in ("candidate_ms", "eager_ms")}
+    fields |= {name: pa.float64() for name in ("floor_ms", "seconds")}
+    return pa.schema(fields | {name: pa.int64() for name in ("registers", "shared_bytes", "spill_bytes", "number")})
+
+
+def _play(options: LabelOptions, control: RunControl, before: int) -> list[int]:
+    """Until all have ended, or somebody stops it; exit codes of those that failed."""
+    context = get_context("spawn")
+    parts = [context.Process(target=_part, args=(options, part)) for part in range(options.parts)]
+    for process in parts:
+        process.start()
+    folder, began, reported = options.out / "labels", time.monotonic(), before
+    while any(process.is_alive() for process in parts):
+        for process in parts:
+            process.join(LOOK_SECONDS / len(parts))
+        rows = _count(folder)
+        if rows != reported:
+            rate = 60 * (rows - before) / (time.monotonic() - began)
+            control.report(rows, {"rows": rows, "rows_per_min": round(rate, 1)})
+            reported = rows
+        if not control.goes_on(rows):
+            for process in parts:
+                process.terminate()
+    return [process.exitcode for process in parts if process.exitcode]
+
+
+def _part(options: LabelOptions, part: int) -> None:
+    with Labeller(options, part) as labeller:
+        labeller.run()
+
+
+def _count(folder: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob("labels-*.jsonl"))

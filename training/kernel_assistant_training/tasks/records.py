@@ -1,0 +1,70 @@
+"""What passes between crawl, filter and shards."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.codec import Record
+
+#: Where an operator or a task is from.
+Source = Literal["torch.nn", "torch.nn.functional", "torch.Tensor", "transformers", "composed", "model"]
+#: The text's only free number.
+BATCH_LINE = r"^BATCH = (\d+)$"
+
+
+class Reason(str, Enum):
+    """Why a candidate was left out, in the order in which it is looked for; docs/tasks.md says what each means."""
+
+    broken = "broken"
+    crashed = "crashed"
+    late = "late"
+    memory = "memory"
+    no_tensor = "no_tensor"
+    not_finite = "not_finite"
+    random = "random"
+    constant = "constant"
+    same_output = "same_output"
+    too_fast = "too_fast"
+    too_slow = "too_slow"
+    no_graph = "no_graph"
+    copy = "copy"
+    unused_operator = "unused_operator"
+    kernelbench = "kernelbench"
+    duplicate = "duplicate"
+    compile = "compile"
+    passed = "passed"
+
+
+class TaskText(Record, frozen=True, kw_only=True):
+    """A candidate: number `number` of its stream. `operators` are the names that it declares, `attribution` says where
+    they are from (one line each: name, package, version, licence)."""
+
+    number: int
+    source: Source
+    operators: tuple[str, ...]
+    attribution: tuple[str, ...]
+    text: str
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """What became of a candidate. From `key` on only where it came so far; `text` is with the batch size that was
+    fitted, `eager_ms` is eager PyTorch's time with it, `seconds` is what judging took."""
+
+    number: int
+    source: Source
+    operators: tuple[str, ...]
+    attribution: tuple[str, ...]
+    text: str
+    reason: Reason
+    message: str = ""
+    key: str = ""
+    split: str = ""
+    graph: OpGraph | None = None
+    eager_ms: float = 0.0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.reason is Reason.passed and (self.graph is None or not self.key):
+            raise ValueError("what passed has a graph and a key")

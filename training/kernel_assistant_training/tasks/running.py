@@ -1,0 +1,118 @@
+"""A candidate while it is judged: the module, its inputs, its outputs and its time in eager PyTorch."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from random import Random
+from statistics import median
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from kernel_assistant_training.tasks.records import Reason
+from kernel_assistant_training.tasks.writing import batch_of, with_batch
+
+#: Times that the batch size is changed to come into the window.
+FITS = 5
+CALLS = 5
+#: The target lies up to so many times above the window's lower end.
+SPAN = 12.0
+
+
+class Rejected(Exception):
+    """The candidate has been found out."""
+
+    def __init__(self, reason: Reason, message: str = "") -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+class Running:
+    """A text that was built on a device. Raises Rejected (broken, memory) where it cannot be."""
+
+    def __init__(self, text: str, device: str) -> None:
+        self.text, self.device = text, device
+        self._build()
+
+    def _build(self) -> None:
+        names: dict[str, Any] = {"__name__": "task"}
+        with guarded(), torch.device(self.device):
+            exec(compile(self.text, "<task>", "exec"), names)
+            torch.manual_seed(0)
+            self.model: torch.nn.Module = names["Model"](*names["get_init_inputs"]()).eval().requires_grad_(False)
+        self._get_inputs = names["get_inputs"]
+
+    def inputs(self, seed: int) -> list[Any]:
+        with guarded(), torch.device(self.device):
+            torch.manual_seed(seed)
+            return list(self._get_inputs())
+
+    def outputs(self, inputs: list[Any], seed: int = 0) -> list[torch.Tensor]:
+        """Tensors, flat. `seed` is for what is random inside."""
+        torch.manual_seed(seed)
+        with guarded(), torch.no_grad():
+            return [leaf for leaf in tree_leaves(self.model(*inputs)) if isinstance(leaf, torch.Tensor)]
+
+    def fit(self, low: float, high: float, most_bytes: int, random: Random) -> float:
+        """Changes the batch size until a call takes `low` to `high` milliseconds; the time. Raises Rejected."""
+        target = math.exp(random.uniform(math.log(1.3 * low), math.log(min(0.7 * high, SPAN * low))))
+        found = 0.0
+        for _ in range(FITS):
+            inputs = self.inputs(1)
+            found = self.milliseconds(inputs, high)
+            if low <= found <= high:
+                return found
+            batch = batch_of(self.text)
+            if batch is None:
+                break
+            held = sum(leaf.nbytes for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+            most = max(2, batch * most_bytes // max(held, 1))
+            wanted = min(most, max(2, math.ceil(batch * target / found)))
+            if wanted == batch:
+                break
+            self.text = with_batch(self.text, wanted)
+            self._build()
+        raise Rejected(Reason.too_fast if found < low else Reason.too_slow, f"{found:.3g} ms")
+
+    def milliseconds(self, inputs: list[Any], high: float) -> float:
+        """Median of a few calls; of one that is far too slow, that."""
+        times: list[float] = []
+        with guarded(), torch.no_grad():
+            for _ in range(CALLS + 1):
+                self._wait()
+                began = time.perf_counter()
+                self.model(*inputs)
+                self._wait()
+                times.append(1e3 * (time.perf_counter() - began))
+                if len(times) > 1 and times[-1] > 4 * high:
+                    break
+        return median(times[1:])
+
+    def _wait(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
+
+class guarded:  # noqa: N801 - used as a with statement, as contextlib's are
+    """Names what user code raises: memory, or broken."""
+
+    def __enter__(self) -> None:
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+        warnings.simplefilter("ignore")
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._warnings.__exit__(None, None, None)
+        if isinstance(error, Rejected) or not isinstance(error, (Exception, SystemExit)):
+            return
+        if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error):
+            raise Rejected(Reason.memory, first_line(error)) from error
+        raise Rejected(Reason.broken, first_line(error)) from error
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"

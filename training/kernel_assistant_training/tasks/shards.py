@@ -1,0 +1,164 @@
+"""Verdicts as Parquet shards with a data card."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.errors import MissingError, StoreError, boundary
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.codec import from_builtins, to_builtins
+from kernel_assistant_training.tasks.records import Reason, Verdict
+
+ROWS = 2000
+CARD = "DATA_CARD.md"
+_NO_PYARROW = "pip install 'kernel-assistant[train]'"
+
+
+def arrow() -> Any:
+    """pyarrow with its Parquet part. Raises MissingError."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingError("pyarrow is not installed", _NO_PYARROW) from error
+    return pyarrow
+
+
+def task_schema() -> Any:
+    """Of a row. `operators` are as declared, `graph` is the OpGraph as JSON, `eager_ms` milliseconds a call."""
+    pa = arrow()
+    words = pa.list_(pa.string())
+    return pa.schema(
+        {
+            "key": pa.string(),
+            "number": pa.int64(),
+            "source": pa.string(),
+            "split": pa.string(),
+            "target": pa.string(),
+            "operators": words,
+            "operator_count": pa.int32(),
+            "attribution": words,
+            "text": pa.string(),
+            "graph": pa.string(),
+            "eager_ms": pa.float64(),
+            "seed": pa.int64(),
+        }
+    )
+
+
+def write_tasks(out: Path, verdicts: Iterable[Verdict], target: str, seed: int) -> list[Path]:
+    """Shards of what passed, by number; each key once."""
+    import msgspec
+
+    rows: dict[str, dict[str, Any]] = {}
+    for one in sorted(verdicts, key=lambda verdict: verdict.number):
+        if one.reason is Reason.passed and one.graph is not None:
+            row = {name: getattr(one, name) for name in ("key", "number", "source", "split", "text", "eager_ms")}
+            row |= {"operators": list(one.operators), "attribution": list(one.attribution), "target": target}
+            row |= {"operator_count": len(one.operators), "seed": seed}
+            row["graph"] = msgspec.json.encode(to_builtins(one.graph)).decode()
+            rows.setdefault(one.key, row)
+    return write_shards(out, "tasks", list(rows.values()), task_schema())
+
+
+def write_shards(out: Path, name: str, rows: Sequence[dict[str, Any]], schema: Any) -> list[Path]:
+    """`NAME-00000.parquet`, …: written beside and renamed; shards of an earlier and longer set are removed."""
+    pa, paths = arrow(), list[Path]()
+    with boundary(StoreError, f"{out}: shards could not be written"):
+        for number, start in enumerate(range(0, len(rows), ROWS)):
+            path = out / f"{name}-{number:05}.parquet"
+            partial = path.with_suffix(".partial")
+            table = pa.Table.from_pylist(list(rows[start : start + ROWS]), schema=schema)
+            pa.parquet.write_table(table, partial, compression="zstd")
+            os.replace(partial, path)
+            paths.append(path)
+        for old in out.glob(f"{name}-*.parquet"):
+            if old not in paths:
+                old.unlink()
+    return paths
+
+
+def read_rows(folder: Path, name: str = "tasks") -> list[dict[str, Any]]:
+    """Of all shards, in order."""
+    pa = arrow()
+    found: list[dict[str, Any]] = []
+    for path in sorted(folder.glob(f"{name}-*.parquet")):
+        found += pa.parquet.read_table(path).to_pylist()
+    return found
+
+
+def graph_of(row: dict[str, Any]) -> OpGraph:
+    import msgspec
+
+    return from_builtins(msgspec.json.decode(row["graph"]), OpGraph)
+
+
+def card(verdicts: Sequence[Verdict], about: dict[str, object], missing: dict[str, Counter[str]]) -> str:
+    """The data card: what there is of which source, what became of the rest, and with what it was made.
+
+    `missing` are counts of what no text came of, by reason, under a heading each.
+    """
+    sources = sorted({one.source for one in verdicts})
+    tried, passed = Counter(one.source for one in verdicts), [one for one in verdicts if one.reason is Reason.passed]
+    kept = Counter(one.source for one in passed)
+    lines = ["# Tasks", "", "Made by `python -m kernel_assistant_training synth`; docs/tasks.md says how.", ""]
+    lines += [f"- {name}: {value}" for name, value in {**about, **versions()}.items()]
+    lines += ["", f"{len(passed)} tasks of {len(verdicts)} candidates.", ""]
+    lines += _table(
+        "source",
+        ("candidates", "kept", "yield"),
+        [(name, tried[name], kept[name], f"{kept[name] / tried[name]:.1%}") for name in sources],
+    )
+    by_source = Counter((one.source, one.reason) for one in verdicts)
+    reasons = [reason for reason in Reason if any(by_source[name, reason] for name in sources)]
+    lines += _table(
+        "left out for",
+        (*sources, "all"),
+        [
+            (
+                reason.value,
+                *(by_source[name, reason] for name in sources),
+                sum(by_source[name, reason] for name in sources),
+            )
+            for reason in reasons
+        ],
+    )
+    counts = Counter(len(one.operators) for one in passed)
+    lines += _table(
+        "operators",
+        ("tasks", "share"),
+        [(number, counts[number], f"{counts[number] / len(passed):.1%}") for number in sorted(counts)],
+    )
+    splits = Counter(one.split for one in passed)
+    lines += _table("split", ("tasks",), sorted(splits.items()))
+    for heading, found in missing.items():
+        lines += _table(heading, ("count",), found.most_common(25))
+    return "\n".join(lines)
+
+
+def versions() -> dict[str, str]:
+    """Of what tasks are made with."""
+    found = {"python": platform.python_version()}
+    for package in ("torch", "transformers", "pyarrow", "kernel-assistant"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def write_card(out: Path, text: str) -> None:
+    partial = out / f"{CARD}.partial"
+    with boundary(StoreError, f"{out / CARD} could not be written"):
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, out / CARD)
+
+
+def _table(head: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    lines = [f"| {head} | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
+    return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]

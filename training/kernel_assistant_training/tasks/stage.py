@@ -1,0 +1,197 @@
+"""`synth`: candidates through the filter until there are enough, then shards and card."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+
+from kernel_assistant.policy.client import ModelClient
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant_training.episodes.lines import Lines, read_lines
+from kernel_assistant_training.ppo.run_folder import RunFolder
+from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_training.tasks.composer import asked
+from kernel_assistant_training.tasks.crawl import Unbuilt, catalog
+from kernel_assistant_training.tasks.filter import Filter, Rules, window
+from kernel_assistant_training.tasks.operators import Operator
+from kernel_assistant_training.tasks.records import Reason, TaskText, Verdict
+from kernel_assistant_training.tasks.shards import arrow, card, write_card, write_tasks
+from kernel_assistant_training.tasks.stream import ASKED, candidates
+
+VERDICTS, ANSWERS = "verdicts.jsonl", "answers.jsonl"
+REPORT_EVERY = 10
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a folder is held to. `blocks` of transformers' classes (-1: all), `variants` texts of a crawled operator,
+    `answers` of a language model."""
+
+    target: str
+    recipe: str
+    seed: int = 0
+    blocks: int = 60
+    variants: int = 2
+    compile: str = "inductor"
+    answers: int = 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """`count` tasks, or what `most` candidates give; `devices` are the workers' (cpu, cuda:0, …), one each."""
+
+    out: Path
+    asked: Asked
+    count: int
+    devices: tuple[str, ...]
+    sandbox: str = "auto"
+    most: int = 1 << 62
+    until: float = float("inf")
+
+
+class Synthesis:
+    """One run of the stage. `client` answers where `asked.answers` are wanted."""
+
+    def __init__(self, options: Options, control: RunControl, client: ModelClient | None) -> None:
+        self._options, self._control, self._client = options, control, client
+        path = options.out / VERDICTS
+        self._lines = Lines(path)
+        self.verdicts = list(read_lines(path, Verdict))
+        self._keys = {one.key for one in self.verdicts if one.reason is Reason.passed}
+        self._lock = threading.Lock()
+        self._failed = False
+        self.unbuilt: Counter[str] = Counter()
+        self.unfit: Counter[str] = Counter()
+        self.unreadable: Counter[str] = Counter()
+        self._answers = Lines(options.out / ANSWERS)
+        self._stream = self._candidates()
+        self._began, self._before = time.monotonic(), len(self.verdicts)
+
+    def run(self) -> None:
+        """Until there are enough, somebody stops it, or no probe can be started."""
+        with ThreadPoolExecutor(len(self._options.devices), "probe") as pool:
+            ends = [pool.submit(self._work, number) for number in range(len(self._options.devices))]
+            for end in ends:
+                end.result()
+        self._report()
+
+    def close(self) -> None:
+        self._lines.close()
+        self._answers.close()
+
+    def _candidates(self) -> Iterator[TaskText]:
+        asked_for = self._options.asked
+        operators = catalog(asked_for.blocks, asked_for.seed)
+        done = {one.number for one in self.verdicts}
+        stream = candidates(
+            operators,
+            asked_for.seed,
+            asked_for.target,
+            asked_for.variants,
+            done=done,
+            unbuilt=self._count_unbuilt,
+            unfit=lambda: self.unfit.update(["no operator fitted"]),
+        )
+        return chain(self._asked(operators, done), stream) if asked_for.answers else stream
+
+    def _asked(self, operators: list[Operator], done: set[int]) -> Iterator[TaskText]:
+        """Answers that were given before are not asked for again."""
+        known = list(read_lines(self._options.out / ANSWERS, TaskText))
+        yield from (one for one in known if one.number not in done)
+        assert self._client is not None
+        numbers = range(max((one.number - ASKED + 1 for one in known), default=0), self._options.asked.answers)
+        found = asked(
+            self._client,
+            operators,
+            self._options.asked.seed,
+            iter(numbers),
+            lambda: self._failed,
+            lambda why: self.unreadable.update([why]),
+        )
+        for one in found:
+            self._answers.add(one)
+            yield one
+
+    def _count_unbuilt(self, one: Unbuilt) -> None:
+        self.unbuilt[one.reason] += 1
+
+    def _next(self) -> TaskText | None:
+        """While somebody wants a pause, all workers wait here."""
+        options = self._options
+        with self._lock:
+            over = self._failed or len(self._keys) >= options.count or time.monotonic() >= options.until
+            if over or len(self.verdicts) >= options.most or not self._control.goes_on(len(self.verdicts)):
+                return None
+            return next(self._stream)
+
+    def _taken(self, key: str) -> bool:
+        with self._lock:
+            return key in self._keys
+
+    def _work(self, number: int) -> None:
+        options = self._options
+        rules = Rules(
+            device=options.devices[number],
+            window=window(options.asked.recipe, options.asked.target),
+            compile=options.asked.compile,
+            most_bytes=(1 << 30) if options.asked.target == "cuda" else (64 << 20),
+        )
+        try:
+            with Filter(rules, choose(options.sandbox), self._taken, options.out / f"probe-{number:02}.log") as judge:
+                while (task := self._next()) is not None:
+                    self._keep(judge.judge(task))
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _keep(self, verdict: Verdict) -> None:
+        with self._lock:
+            if verdict.reason is Reason.passed and verdict.key in self._keys:
+                # Another worker was at a task of this key at the same time.
+                verdict = _duplicate(verdict)
+            if verdict.reason is Reason.passed:
+                self._keys.add(verdict.key)
+            self._lines.add(verdict)
+            self.verdicts.append(verdict)
+            if len(self.verdicts) % REPORT_EVERY == 0:
+                self._report()
+
+    def _report(self) -> None:
+        made = len(self.verdicts) - self._before
+        figures = {
+            "tasks": len(self._keys),
+            "kept_rate": len(self._keys) / max(len(self.verdicts), 1),
+            "candidates_per_min": 60 * made / max(time.monotonic() - self._began, 1e-9),
+        }
+        self._control.report(len(self.verdicts), figures)
+
+
+def synthesise(options: Options, client: ModelClient | None = None) -> str:
+    """The stage; the data card. Raises UsageError for a folder of other options, MissingError, DeviceError."""
+    arrow()
+    RunFolder(options.out, {"stage": "synth", **asdict(options.asked)})
+    with RunControl(options.out, "synth") as control:
+        run = Synthesis(options, control, client)
+        try:
+            run.run()
+        finally:
+            run.close()
+        low, high = window(options.asked.recipe, options.asked.target)
+        about = {**asdict(options.asked), "window": f"{low:g}–{high:g} ms of eager PyTorch"}
+        missing = {"operators without a text": run.unbuilt, "compositions without a text": run.unfit}
+        text = card(run.verdicts, about, {**missing, "answers that are no task": run.unreadable})
+        write_tasks(options.out, run.verdicts, options.asked.target, options.asked.seed)
+        write_card(options.out, text)
+    return text
+
+
+def _duplicate(verdict: Verdict) -> Verdict:
+    import msgspec
+
+    return msgspec.structs.replace(verdict, reason=Reason.duplicate, graph=None)

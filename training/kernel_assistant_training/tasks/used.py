@@ -1,0 +1,59 @@
+"""Which operators and modules a result was computed from, by the names that a task declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+
+def plain(name: str) -> str:
+    """`torch.nn.functional.softmax`, `Tensor.softmax` and `__softmax__` are one name."""
+    return name.rpartition(".")[2].strip("_").lower()
+
+
+def used(model: nn.Module, inputs: Iterable[Any]) -> frozenset[str]:
+    """Plain names of functions and classes that an output of `model` depends on. A result that nobody reads adds
+    nothing, and what a function of torch calls inside is part of that function."""
+    seen = _Seen()
+    hooks = [part.register_forward_hook(seen.module) for part in model.modules()]
+    try:
+        with seen, torch.no_grad():
+            return seen.of(model(*inputs))
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class _Seen(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[int, frozenset[str]] = {}
+        # An object that is gone could give its id to another.
+        self._kept: list[torch.Tensor] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        before = self.of((args, kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self._mark(result, before | {plain(getattr(func, "__name__", ""))})
+        return result
+
+    def module(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        """A forward hook."""
+        self._mark(output, self.of(output) | self.of(inputs) | {plain(type(module).__name__)})
+
+    def of(self, values: Any) -> frozenset[str]:
+        found: frozenset[str] = frozenset()
+        return found.union(*(self._names.get(id(leaf), frozenset()) for leaf in tree_leaves(values)))
+
+    def _mark(self, values: Any, names: frozenset[str]) -> None:
+        for leaf in tree_leaves(values):
+            if isinstance(leaf, torch.Tensor):
+                self._names[id(leaf)] = self._names.get(id(leaf), frozenset()) | names
+                self._kept.append(leaf)
