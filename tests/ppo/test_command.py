@@ -26,6 +26,7 @@ def test_help_names_the_stages(run):
     assert unknown.returncode == 2 and "ppo-single" in unknown.stderr
 
 
+@pytest.mark.slow
 def test_a_stage_has_its_own_options_and_exit_codes(run, tmp_path):
     known = run("critic", "--help")
     assert known.returncode == 0 and "--trajectories" in known.stdout

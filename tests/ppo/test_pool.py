@@ -12,11 +12,17 @@ from random import Random
 import pytest
 
 from kernel_assistant.agent.directives import candidate_from
+from kernel_assistant.environment.ceilings import known_ceilings
+from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.errors import DeviceError
 from kernel_assistant.records import Outcome
+from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.subject import subjects
+from kernel_assistant_training.ppo.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.ppo.pool import Asked, Pool, PoolOptions
 from kernel_assistant_training.ppo.tasks import most_level, of_graph, tasks
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -87,6 +93,19 @@ def test_without_a_worker_it_says_so(options, asked):
         worker.process.kill()
         with pytest.raises(DeviceError, match="no worker is left to judge: /nowhere/python"):
             pool.judge([asked[0], asked[3]])
+
+
+def test_bandwidths_are_measured_once_and_a_noisy_machine_keeps_its_own(tmp_path):
+    cache, own = tmp_path / "cache", tmp_path / "own"
+    worker, cancel = Worker(sys.executable, log=tmp_path / "log"), threading.Event()
+    try:
+        where = folder_with_bandwidth(detect("cpu"), worker, cache, own, cancel)
+        found = known_ceilings(detect("cpu"), where)
+        assert where in (cache, own) and found.copy_bandwidth > 0
+        worker.kill()
+        assert folder_with_bandwidth(detect("cpu"), worker, cache, own, cancel) == where
+    finally:
+        worker.kill()
 
 
 def test_tasks_are_of_their_split_different_and_the_same_again():

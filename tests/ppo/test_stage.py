@@ -33,6 +33,7 @@ from tests.ppo.conftest import conversations, heard, said
 from tests.ppo.trajectories import trajectory
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

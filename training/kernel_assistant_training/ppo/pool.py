@@ -21,6 +21,7 @@ from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines, read_lines
+from kernel_assistant_training.ppo.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.ppo.pool_worker import Job, Opened, PoolWorker
 from kernel_assistant_training.ppo.tasks import Task
 
@@ -84,7 +85,6 @@ class Pool:
                 devices[number % len(devices)],
                 python=options.python,
                 log=options.out / f"worker-{number:02}.log",
-                cache=options.cache,
                 sandbox=options.sandbox,
                 compiler=self._compiler,
                 measuring=turns[number % len(devices)],
@@ -93,6 +93,15 @@ class Pool:
             )
             for number in range(options.workers)
         ]
+        try:
+            where = folder_with_bandwidth(
+                self.device, self.workers[0].process, options.cache, options.out, self._cancel
+            )
+        except BaseException:
+            self.close()
+            raise
+        for worker in self.workers:
+            worker.cache = where
         self.judged = self.repeated = self.void = 0
 
     def __enter__(self) -> Self:

@@ -44,7 +44,8 @@ class Job:
 
 
 class PoolWorker:
-    """Used by one thread at a time. `lost` says why no process could be started any more."""
+    """Used by one thread at a time. `lost` says why no process could be started any more; `cache` is the folder with
+    the device's bandwidths."""
 
     def __init__(
         self,
@@ -52,19 +53,19 @@ class PoolWorker:
         *,
         python: str,
         log: Path,
-        cache: Path,
         sandbox: str,
         compiler: Compiler,
         measuring: AbstractContextManager[object],
         quick_only: bool,
         cancel: threading.Event,
     ) -> None:
-        self._device, self._cache, self._sandbox, self._compiler = device, cache, sandbox, compiler
+        self._device, self._sandbox, self._compiler = device, sandbox, compiler
         self._measuring, self._quick_only, self._cancel = measuring, quick_only, cancel
         self.process = Worker(python, log=log, env=ORDER)
         self._open: ExitStack | None = None
         self._environment: Environment | None = None
         self.has_open, self.lost = "", ""
+        self.cache = log.parent
 
     def do(self, job: Job) -> None:
         """Whatever happens to the process, every candidate has an entry afterwards."""
@@ -105,7 +106,7 @@ class PoolWorker:
                     device=self._device,
                     worker=self.process,
                     sandbox_mode=self._sandbox,
-                    cache_dir=self._cache,
+                    cache_dir=self.cache,
                     cancel=self._cancel,
                     emit=lambda event: None,
                     compiler=self._compiler,
