@@ -12,7 +12,7 @@ from kernel_assistant.config import documentation, user_file
 from kernel_assistant.session.toml_line import with_line, without_line
 
 #: They name one call, not how calls are made.
-OF_ONE_CALL = {"file", "scan", "as_json"}
+OF_ONE_CALL = {"file", "scan", "as_json", "verbose"}
 
 
 def test_every_option_of_optimize_has_a_key():
