@@ -92,9 +92,12 @@ class Filter:
         except TimeoutError:
             found = {"reason": Reason.late.value, "message": f"longer than {self._rules.seconds:g} s"}
             self._end()
-        except (BrokenPipeError, EOFError, ValueError, KeyError):
-            # A line that is none of the probe's is the candidate's, which then has the process.
+        except (BrokenPipeError, EOFError):
             found = {"reason": Reason.crashed.value, "message": self._death()}
+            self._end()
+        except (ValueError, KeyError):
+            # A line that is none of the probe's is the candidate's, which then has the process.
+            found = {"reason": Reason.crashed.value, "message": "the candidate speaks for the probe"}
             self._end()
         return _verdict(task, found, time.monotonic() - began)
 

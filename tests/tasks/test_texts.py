@@ -1,0 +1,107 @@
+"""What is written: crawled and composed texts, and those that a language model composes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.policy.chat import ChatClient, ChatSettings
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant_training.tasks.compose import chainable, composed
+from kernel_assistant_training.tasks.composer import Unreadable, ask, read_answer
+from kernel_assistant_training.tasks.crawl import Unbuilt, catalog, crawled
+from kernel_assistant_training.tasks.filter import Filter, Rules, window
+from kernel_assistant_training.tasks.operators import Operator
+from kernel_assistant_training.tasks.records import Reason, TaskText
+from kernel_assistant_training.tasks.used import plain
+from kernel_assistant_training.tasks.writing import on_meta, with_batch
+from tests.policy.endpoint import says, served
+
+ANSWER = """Here it is.
+```python
+# operators: torch.nn.functional.softplus, torch.Tensor.cumsum
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+BATCH = 16
+
+class Model(nn.Module):
+    def forward(self, x):
+        return F.softplus(x).cumsum(dim=1)
+
+def get_inputs():
+    return [torch.randn(BATCH, 515)]
+
+def get_init_inputs():
+    return []
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def operators() -> list[Operator]:
+    return catalog(0, 0)
+
+
+def test_most_operators_of_torch_have_a_text(operators: list[Operator]) -> None:
+    found = list(crawled(operators, 0, "cuda", 1))
+    texts = [one for one in found if isinstance(one, TaskText)]
+    assert len(found) == len(operators) > 500
+    assert len(texts) > len(found) / 2
+    assert all(one.reason for one in found if isinstance(one, Unbuilt))
+    names = {name for one in texts for name in one.operators}
+    assert {"torch.nn.LayerNorm", "torch.nn.functional.softmax", "torch.Tensor.cumsum", "torch.nn.Conv2d"} <= names
+    assert texts == [one for one in crawled(operators, 0, "cuda", 1) if isinstance(one, TaskText)]
+
+
+def test_compositions_fit_and_follow_from_the_seed(operators: list[Operator]) -> None:
+    those = chainable(operators)
+    found = [one for number in range(40) if (one := composed(those, number, 0, "cuda"))]
+    assert len(found) > 20
+    assert {len(one.operators) for one in found} >= {2, 3}
+    assert all(2 <= len(one.operators) <= 5 for one in found)
+    assert found[0] == composed(those, found[0].number, 0, "cuda")
+    for one in found:
+        assert on_meta(with_batch(one.text, 3))
+        assert len(one.attribution) == len({line.partition(":")[0] for line in one.attribution})
+
+
+def test_a_served_model_composes_and_its_answer_is_filtered(operators: list[Operator], tmp_path: Path) -> None:
+    with served() as server:
+        server.answers[:] = [says({"content": ANSWER})]
+        client = ChatClient(ChatSettings(url=server.url, model="composer"))
+        try:
+            task = ask(client, operators, 3, 0, lambda: False)
+        finally:
+            client.close()
+        asked = server.bodies[0]["messages"][0]["content"]
+    assert "Choose them from: torch." in asked
+    assert [plain(name) for name in task.operators] == ["softplus", "cumsum"]
+    rules = Rules("cpu", window("small", "cpu"), compile="aot_eager")
+    with Filter(rules, choose("auto"), lambda key: False, tmp_path / "probe.log") as judge:
+        assert judge.judge(task).reason is Reason.passed
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("I cannot", "no fence"),
+        (ANSWER.replace("# operators", "# made of"), "names no operators"),
+        (ANSWER.replace("BATCH = 16", "B = 16"), "BATCH"),
+        (ANSWER.replace("class Model(", "class Net("), "class Model"),
+        (ANSWER.replace("torch.Tensor.cumsum", "a, b, c, d, e"), "6 operators"),
+    ],
+)
+def test_an_answer_that_is_no_task(answer: str, why: str) -> None:
+    with pytest.raises(Unreadable, match=why):
+        read_answer(answer, "composer", 0)
+
+
+def test_asking_needs_a_model(tmp_path: Path) -> None:
+    from kernel_assistant_training.tasks.command import main
+
+    with pytest.raises(UsageError, match="without a model"):
+        main(["--out", str(tmp_path), "--target", "cpu", "--answers", "3"])
