@@ -41,7 +41,7 @@ def play_once(
     """`episodes` of each of `tasks` tasks; those that `out` has are not played again."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     actor, tokenizer, store = Actor.load(base, device), load(), TrajectoryStore(out)
-    replies = engine(actor, id_of(tokenizer, TURN_END), rows=rows, context=play.context)
+    replies = engine(actor, id_of(tokenizer, TURN_END), rows=min(rows, tasks * episodes), context=play.context)
     options = PoolOptions(
         target=target,
         out=out,

@@ -84,7 +84,8 @@ def _run(
     held = replace(options.kl, coefficient=state.kl_coefficient)
     learner = Learner(actor, options.update, held, reference=reference)
     tokenizer, store = load(), TrajectoryStore(options.out)
-    replies = engine(actor, id_of(tokenizer, TURN_END), rows=options.rows, context=options.play.context)
+    most = max((len(given) or options.tasks) * options.episodes, options.held_out)
+    replies = engine(actor, id_of(tokenizer, TURN_END), rows=min(options.rows, most), context=options.play.context)
     with Pool(_pool(options)) as pool:
         rollouts = Rollouts(pool, replies, tokenizer, options.seed)
         if found is None:
@@ -93,8 +94,8 @@ def _run(
         while state.iteration < options.iterations and control.goes_on(state.iteration):
             number, began = state.iteration + 1, time.monotonic()
             random = Random(f"{options.stage} {options.seed} {number}")
-            most = most_level(number, options.curriculum)
-            chosen = given or tasks(options.target, options.tasks, random, most_level=most)
+            level = most_level(number, options.curriculum)
+            chosen = given or tasks(options.target, options.tasks, random, most_level=level)
             played = rollouts.play(chosen, options.episodes, number, options.play, store)
             learned = _learned(learner, played.trajectories, random)
             replies.load(actor)
