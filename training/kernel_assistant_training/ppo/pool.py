@@ -85,6 +85,7 @@ class Pool:
                 devices[number % len(devices)],
                 python=options.python,
                 log=options.out / f"worker-{number:02}.log",
+                cache=options.cache,
                 sandbox=options.sandbox,
                 compiler=self._compiler,
                 measuring=turns[number % len(devices)],

@@ -53,6 +53,7 @@ class PoolWorker:
         *,
         python: str,
         log: Path,
+        cache: Path,
         sandbox: str,
         compiler: Compiler,
         measuring: AbstractContextManager[object],
@@ -65,7 +66,7 @@ class PoolWorker:
         self._open: ExitStack | None = None
         self._environment: Environment | None = None
         self.has_open, self.lost = "", ""
-        self.cache = log.parent
+        self.cache = cache
 
     def do(self, job: Job) -> None:
         """Whatever happens to the process, every candidate has an entry afterwards."""
