@@ -143,7 +143,7 @@ async def test_a_model_is_watched_and_steered(project):
 
 
 async def test_a_worker_that_is_killed_is_told_of_and_the_job_ends(project):
-    async with opened(project, WIDE, budget=20.0) as pilot:
+    async with opened(project, WIDE, budget=5.0) as pilot:
         await until(pilot, "Gate")
         await pilot.press("s")
         await until(pilot, "module exported")
