@@ -11,15 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.records import encode
+from kernel_assistant.errors import UsageError
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.synth.digests import kernelbench
+from kernel_assistant_training.tasks.command import estimate, main
+from kernel_assistant_training.tasks.label import run
+from kernel_assistant_training.tasks.labeller import LabelOptions
 from kernel_assistant_training.tasks.records import Reason, Verdict
 from kernel_assistant_training.tasks.shards import CARD, graph_of, read_rows
 
 pytest.importorskip("pyarrow")
-MOST = 18
+MOST = 14
 
 
 def _words(out: Path, *more: str) -> list[str]:
@@ -32,7 +35,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path) -> No
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "KERNEL_ASSISTANT_HOME": str(tmp_path / "home")}
     out, lines = tmp_path / "tasks", tmp_path / "tasks" / "verdicts.jsonl"
     process = subprocess.Popen(_words(out), env=env, stdout=subprocess.DEVNULL)
-    while process.poll() is None and not (lines.is_file() and lines.read_bytes().count(b"\n") >= 3):
+    while process.poll() is None and not (lines.is_file() and lines.read_bytes().count(b"\n") >= 2):
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -59,8 +62,17 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path) -> No
     assert f"{len(kept)} tasks of {MOST} candidates" in text
     assert "operators without a text" in text
 
-    said = subprocess.run(_words(out, "--seed", "1"), env=env, check=False, capture_output=True, text=True)
-    assert said.returncode == 2 and "seed 0, not 1" in said.stderr
-    said = subprocess.run(_words(out, "--dry-run"), env=env, check=True, capture_output=True, text=True)
-    assert f"tasks to make: {1000 - len(kept)}" in said.stdout
-    assert encode(verdicts[0])  # what was read can be written again
+    options = LabelOptions(tmp_path, out, "cpu", sys.executable, tmp_path / "cache", candidates=2, tasks_most=3)
+    first = run(options)
+    labels = read_rows(tmp_path / "labels", "labels")
+    assert first["rows"] == len(labels) > 0
+    assert {row["outcome"] for row in labels} <= {"correct", "unsupported"}
+    assert {row["task"] for row in labels} <= kept
+    judged = [row for row in labels if row["outcome"] == "correct"]
+    assert len(judged) >= 1 and all("ka_cpu.h" in row["source"] and row["candidate_ms"] > 0 for row in judged)
+    again = run(options)
+    assert (again["outcomes"], again["rows_per_minute"]) == (first["outcomes"], 0.0)
+
+    with pytest.raises(UsageError, match="seed 0, not 1"):
+        main(_words(out, "--seed", "1")[4:])
+    assert f"tasks to make: {1000 - len(kept)}" in estimate(out, 1000, 1, "cpu")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import click
 
 from kernel_assistant.config import resolve
-from kernel_assistant.errors import UsageError
+from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.tasks.labeller import Labeller, LabelOptions, read_labels
@@ -26,6 +27,7 @@ LOOK_SECONDS = 2.0
 @click.option("--tasks", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Shards; default: --out.")
 @click.option("--target", type=click.Choice(["cpu", "cuda"]), required=True)
 @click.option("--candidates", type=int, default=16, show_default=True, help="Most of a task.")
+@click.option("--tasks-most", type=int, default=1 << 62, help="Of the shards, the first so many.")
 @click.option("--seconds", type=float, default=float("inf"), help="After which no task begins.")
 @click.option("--processes", type=int, default=1, show_default=True, help="Judges; GPUs in turn.")
 @click.option("--builders", type=int, default=1, show_default=True, help="Compilers at a time, for each.")
@@ -36,6 +38,7 @@ def label(
     tasks: Path | None,
     target: str,
     candidates: int,
+    tasks_most: int,
     seconds: float,
     processes: int,
     builders: int,
@@ -50,6 +53,7 @@ def label(
         python=python,
         cache=resolve()[0].cache_dir,
         candidates=candidates,
+        tasks_most=tasks_most,
         parts=processes,
         builders=builders,
         sandbox=sandbox,
@@ -76,16 +80,19 @@ def run(options: LabelOptions) -> dict[str, Any]:
     with RunControl(folder, "label") as control:
         failed = _play(options, control, before)
         rows = [one.row() for one in read_labels(folder)]
+        if len(failed) == options.parts and len(rows) == before:
+            raise InternalError(
+                f"no process judged anything (exit codes {failed})", f"see what they said, and {folder}"
+            )
         write_shards(folder, "labels", rows, label_schema())
     minutes = (time.monotonic() - began) / 60
-    outcomes: dict[str, int] = {}
-    for row in rows:
-        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + 1
+    judged = sum(bool(row["candidate"]) for row in rows)
     return {
+        "candidates": judged,
+        "tasks": len({row["task"] for row in rows if row["candidate"]}),
         "rows": len(rows),
-        "tasks": len({row["task"] for row in rows}),
         "rows_per_minute": round((len(rows) - before) / minutes, 1),
-        "outcomes": outcomes,
+        "outcomes": dict(Counter(row["outcome"] for row in rows).most_common()),
         "failed_processes": failed,
     }
 

@@ -30,6 +30,7 @@ from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines, read_lines
 from kernel_assistant_training.episodes.turns import DeviceTurn
+from kernel_assistant_training.ppo.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.ppo.pool_worker import Job, PoolWorker
 from kernel_assistant_training.ppo.tasks import Task
 from kernel_assistant_training.tasks.shards import graph_of, read_rows
@@ -40,7 +41,8 @@ AHEAD = 4
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """`candidates` of a task at most; part by part in `parts` processes with `builders` compilers each."""
+    """`candidates` of a task at most, of the first `tasks_most` tasks; part by part in `parts` processes with
+    `builders` compilers each."""
 
     out: Path
     tasks: Path
@@ -48,6 +50,7 @@ class LabelOptions:
     python: str
     cache: Path
     candidates: int = 16
+    tasks_most: int = 1 << 62
     parts: int = 1
     builders: int = 1
     sandbox: str = "auto"
@@ -98,7 +101,7 @@ class Labeller:
     """A context manager; part `part` of the tasks."""
 
     def __init__(self, options: LabelOptions, part: int) -> None:
-        self._options, self._part = options, part
+        self._options, self._part, self._ready = options, part, False
         folder = options.out / "labels"
         path = folder / f"labels-{part:02}.jsonl"
         self._lines = Lines(path)
@@ -109,6 +112,7 @@ class Labeller:
         self._compiler = AheadCompiler(
             self._device, choose(options.sandbox), self._folder, self._cancel, threads=options.builders
         )
+        self._turn = DeviceTurn(folder / f"device-{self._device.index}.lock")
         self._worker = PoolWorker(
             self._device,
             python=options.python,
@@ -116,7 +120,7 @@ class Labeller:
             cache=options.cache,
             sandbox=options.sandbox,
             compiler=self._compiler,
-            measuring=DeviceTurn(folder / f"device-{self._device.index}.lock"),
+            measuring=self._turn,
             quick_only=True,
             cancel=self._cancel,
         )
@@ -145,10 +149,18 @@ class Labeller:
         while waiting and time.monotonic() < until:
             self._judge(waiting.popleft())
 
+    def _measure_bandwidth(self) -> None:
+        """Evaluations name the floor."""
+        options, worker = self._options, self._worker
+        with self._turn:
+            own = options.out / "labels"
+            worker.cache = folder_with_bandwidth(self._device, worker.process, options.cache, own, self._cancel)
+        self._ready = True
+
     def _tasks(self) -> Iterator[Waiting]:
         """Of the training split and this part, with the candidates that have no row."""
         options = self._options
-        for row in read_rows(options.tasks):
+        for row in read_rows(options.tasks)[: options.tasks_most]:
             if row["split"] != "train" or int(row["key"][:8], 16) % options.parts != self._part:
                 continue
             done = self._done[row["key"]]
@@ -165,6 +177,8 @@ class Labeller:
                 yield Waiting(_task(row, graph, options.target), row["number"], done, found[done:])
 
     def _judge(self, one: Waiting) -> None:
+        if not self._ready:
+            self._measure_bandwidth()
         job = Job(one.task, tuple((candidate, Tier.quick) for candidate in one.candidates))
         self._worker.do(job)
         if job.opened is None and not any(job.found):

@@ -34,7 +34,8 @@ def judge(asked: dict[str, Any], device: str, goes_on: Callable[[str], bool]) ->
     found: dict[str, Any] = {"text": asked["text"], "reason": Reason.passed.value}
     try:
         running = Running(asked["text"], device)
-        check_values(running)
+        with guarded():
+            check_values(running)
         found["eager_ms"] = running.fit(asked["low"], asked["high"], asked["most_bytes"], Random(asked["number"]))
         found["text"] = running.text
         inputs = running.inputs(1)

@@ -16,7 +16,7 @@ from kernel_assistant_training.tasks.records import Reason
 from kernel_assistant_training.tasks.writing import batch_of, with_batch
 
 #: Times that the batch size is changed to come into the window.
-FITS = 5
+FITS = 6
 CALLS = 5
 #: The target lies up to so many times above the window's lower end.
 SPAN = 12.0
@@ -58,7 +58,7 @@ class Running:
 
     def fit(self, low: float, high: float, most_bytes: int, random: Random) -> float:
         """Changes the batch size until a call takes `low` to `high` milliseconds; the time. Raises Rejected."""
-        target = math.exp(random.uniform(math.log(1.3 * low), math.log(min(0.7 * high, SPAN * low))))
+        target = math.exp(random.uniform(math.log(1.6 * low), math.log(min(0.7 * high, SPAN * low))))
         found = 0.0
         for _ in range(FITS):
             inputs = self.inputs(1)
