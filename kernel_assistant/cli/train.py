@@ -12,6 +12,8 @@ from kernel_assistant.errors import MissingError
 
 #: Stage → what it does. Their options are the stages' own.
 STAGES = {
+    "synth": "tasks out of what is installed, filtered by running them",
+    "label": "the generator's candidates for those tasks, judged",
     "pretrain": "un-run pairs of the generator's teacher",
     "sft": "real episodes",
     "ppo-single": "PPO, one reply an episode",

@@ -105,3 +105,5 @@ def test_asking_needs_a_model(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="without a model"):
         main(["--out", str(tmp_path), "--target", "cpu", "--answers", "3"])
+    with pytest.raises(UsageError, match="--nothing"):
+        main(["--nothing"])

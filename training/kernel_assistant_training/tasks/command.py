@@ -74,7 +74,15 @@ def synth(
 
 
 def main(words: list[str]) -> None:
-    synth.main(words, prog_name="synth", standalone_mode=False)
+    invoke(synth, words)
+
+
+def invoke(command: click.Command, words: list[str]) -> None:
+    """As a stage of `python -m kernel_assistant_training`. Raises UsageError for words that it does not know."""
+    try:
+        command.main(words, prog_name=command.name, standalone_mode=False)
+    except click.ClickException as error:
+        raise UsageError(error.format_message(), f"see {command.name} --help") from error
 
 
 def devices(target: str, workers: int) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from kernel_assistant.config import resolve
 from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_training.tasks.command import invoke
 from kernel_assistant_training.tasks.labeller import Labeller, LabelOptions, read_labels
 from kernel_assistant_training.tasks.shards import arrow, read_rows, write_shards
 
@@ -63,7 +64,7 @@ def label(
 
 
 def main(words: list[str]) -> None:
-    label.main(words, prog_name="label", standalone_mode=False)
+    invoke(label, words)
 
 
 def run(options: LabelOptions) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from kernel_assistant.errors import MissingError
 from kernel_assistant.generator.emit import SOURCE, emit
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.search import initial, neighbours
-from kernel_assistant.records import Candidate, Evaluation, KernelTask, Numerics, OpGraph, Tier
+from kernel_assistant.records import Candidate, Evaluation, Numerics, OpGraph, Tier
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.choose import choose
@@ -174,7 +174,7 @@ class Labeller:
                     self._add(row["key"], "unsupported", str(why))
                 continue
             if done < len(found):
-                yield Waiting(_task(row, graph, options.target), row["number"], done, found[done:])
+                yield Waiting(task_of(row, options.target), row["number"], done, found[done:])
 
     def _judge(self, one: Waiting) -> None:
         if not self._ready:
@@ -226,9 +226,11 @@ def read_labels(folder: Path) -> Iterator[Label]:
         yield from read_lines(path, Label)
 
 
-def _task(row: dict[str, Any], graph: OpGraph, target: str) -> Task:
+def task_of(row: dict[str, Any], target: str) -> Task:
+    """A row of the shards as the pool of training by reward takes it."""
     path = f"/nowhere/task_{row['key']}.py"
-    described: KernelTask = build_task(path, target=target, numerics=Numerics.kernelbench, text=row["text"])
+    described = build_task(path, target=target, numerics=Numerics.kernelbench, text=row["text"])
+    graph = graph_of(row)
     return Task(row["key"], row["operator_count"], graph, canonical(graph), described)
 
 
