@@ -63,6 +63,9 @@ FAMILIES = {
 }
 _NAMES, _WEIGHTS = list(FAMILIES), list(FAMILIES.values())
 _CHOICES = {family: (steps, [one.weight for one in steps]) for family, steps in STEPS.items()}
+_RETURNED = next(one for one in STEPS["cast"] if one.name == "returned")
+#: How often the next step casts back to the half type, behind what was computed in float.
+BACK = 0.4
 _WIDTHS = (
     (1024, 2048, 4096, 512, 256, 768, 8192, 128, 64, 1000, 16384, 3072, 1280, 5120, 32),
     (
@@ -126,8 +129,7 @@ def _steps(make: Builder, level: int) -> tuple[Tensor, tuple[Step, ...]]:
     x, taken = _start(make)
     failures = 0
     while len(taken) < level:
-        (family,) = make.random.choices(_NAMES, _WEIGHTS)
-        step = make.random.choices(*_CHOICES[family])[0]
+        step = _drawn(make, x, taken)
         mark = make.mark()
         try:
             found = step.write(make, x)
@@ -140,6 +142,15 @@ def _steps(make: Builder, level: int) -> tuple[Tensor, tuple[Step, ...]]:
             continue
         x, taken = found, (*taken, step)
     return x, taken
+
+
+def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...]) -> Step:
+    """What is computed in float is often cast back in modules of half types."""
+    if x.dtype == "f32" != make.dtype and taken[-1].family != "cast" and make.random.random() < BACK:
+        return _RETURNED
+    (family,) = make.random.choices(_NAMES, _WEIGHTS)
+    (step,) = make.random.choices(*_CHOICES[family])
+    return step
 
 
 def _fits(x: Tensor, last: bool) -> None:
