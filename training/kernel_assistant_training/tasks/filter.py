@@ -26,6 +26,8 @@ from kernel_assistant_training.tasks.records import Reason, TaskText, Verdict
 WINDOWS = {"base": (1.0, 100.0), "small": (0.05, 2.0), "smoke": (0.05, 2.0)}
 CPU_SCALE = 10.0
 START_SECONDS = 180.0
+#: Of our environment, what the probe sees: which GPUs there are, and where CUDA lies.
+PASSED = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH")
 #: A long life: the bound is on a candidate's time, not on the probe's.
 CPU_SECONDS = 1 << 24
 
@@ -113,6 +115,7 @@ class Filter:
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "OMP_NUM_THREADS": str(rules.threads),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            **{name: os.environ[name] for name in PASSED if name in os.environ},
         }
         module = "kernel_assistant_training.tasks.probe"
         command = self._sandbox.command(
