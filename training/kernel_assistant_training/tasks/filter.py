@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +27,8 @@ from kernel_assistant_training.tasks.records import Reason, TaskText, Verdict
 WINDOWS = {"base": (1.0, 100.0), "small": (0.05, 2.0), "smoke": (0.05, 2.0)}
 CPU_SCALE = 10.0
 START_SECONDS = 180.0
+#: Candidates that a probe judges before another takes its place: compilers keep memory.
+LIFE = 200
 #: Of our environment, what the probe sees: which GPUs there are, and where CUDA lies.
 PASSED = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH")
 #: A long life: the bound is on a candidate's time, not on the probe's.
@@ -52,14 +55,23 @@ def window(recipe: str, target: str) -> tuple[float, float]:
 
 
 class Filter:
-    """A context manager with one probe; `known` says whether a key was kept before. For one thread."""
+    """A context manager with one probe; `taken` says whether a key was kept before, `timing` is held while something
+    is timed: the probes of a device share it. For one thread."""
 
-    def __init__(self, rules: Rules, sandbox: Sandbox, taken: Callable[[str], bool], log: Path) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        sandbox: Sandbox,
+        taken: Callable[[str], bool],
+        log: Path,
+        timing: AbstractContextManager[object] | None = None,
+    ) -> None:
         self._rules, self._sandbox, self._taken, self._log = rules, sandbox, taken, log
+        self._timing = timing or nullcontext()
+        self._judged = 0
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-probe-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
-        self.restarts = 0
 
     def __enter__(self) -> Self:
         return self
@@ -73,35 +85,57 @@ class Filter:
         if self._process is None:
             self._start()
         began = time.monotonic()
-        until = began + self._rules.seconds
-        low, high = self._rules.window
         try:
-            self._say(
-                {
-                    "text": task.text,
-                    "operators": task.operators,
-                    "number": task.number,
-                    "low": low,
-                    "high": high,
-                    "most_bytes": self._rules.most_bytes,
-                    "compile": self._rules.compile,
-                }
-            )
-            found = self._hear(until)
-            if "reason" not in found:
-                self._say({"go": not self._taken(found["key"])})
-                found = self._hear(until)
+            found = self._exchange(task)
+            verdict = _verdict(task, found, time.monotonic() - began)
         except TimeoutError:
-            found = {"reason": Reason.late.value, "message": f"longer than {self._rules.seconds:g} s"}
-            self._end()
+            message = f"longer than {self._rules.seconds:g} s"
+            verdict = self._lost(task, Reason.late, message, time.monotonic() - began)
         except (BrokenPipeError, EOFError):
-            found = {"reason": Reason.crashed.value, "message": self._death()}
-            self._end()
-        except (ValueError, KeyError):
+            verdict = self._lost(task, Reason.crashed, self._death(), time.monotonic() - began)
+        except (ValueError, KeyError, TypeError):
             # A line that is none of the probe's is the candidate's, which then has the process.
-            found = {"reason": Reason.crashed.value, "message": "the candidate speaks for the probe"}
+            message = "the candidate speaks for the probe"
+            verdict = self._lost(task, Reason.crashed, message, time.monotonic() - began)
+        self._judged += 1
+        if self._judged >= LIFE or verdict.reason is Reason.memory:
             self._end()
-        return _verdict(task, found, time.monotonic() - began)
+        return verdict
+
+    def _exchange(self, task: TaskText) -> dict[str, Any]:
+        """What the probe says in the end. While it times something no other of its device does; that waiting does not
+        count."""
+        low, high = self._rules.window
+        until = time.monotonic() + self._rules.seconds
+        self._say(
+            {
+                "text": task.text,
+                "operators": task.operators,
+                "number": task.number,
+                "low": low,
+                "high": high,
+                "most_bytes": self._rules.most_bytes,
+                "compile": self._rules.compile,
+            }
+        )
+        found = self._hear(until)
+        if found.get("times"):
+            asked = time.monotonic()
+            with self._timing:
+                until += time.monotonic() - asked
+                self._say({"go": True})
+                found = self._hear(until)
+        if found.get("timed"):
+            self._say({"go": True})
+            found = self._hear(until)
+        if "reason" not in found:
+            self._say({"go": not self._taken(found["key"])})
+            found = self._hear(until)
+        return found
+
+    def _lost(self, task: TaskText, reason: Reason, message: str, seconds: float) -> Verdict:
+        self._end()
+        return _verdict(task, {"reason": reason.value, "message": message}, seconds)
 
     def _start(self) -> None:
         rules = self._rules
@@ -139,7 +173,7 @@ class Filter:
                 start_new_session=True,
             )
         self._rest = b""
-        self.restarts += 1
+        self._judged = 0
         try:
             self._hear(time.monotonic() + START_SECONDS)
         except (TimeoutError, EOFError) as error:

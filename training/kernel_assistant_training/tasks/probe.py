@@ -1,7 +1,8 @@
 """The process that runs candidates, one line of JSON in, one out; started by filter.py in a sandbox.
 
-A candidate comes as {text, operators, number, low, high, most_bytes, compile}. Behind the checks of its own the probe
-says {"key"} and waits for {"go"}: whether another has this key is the caller's to know. Then {"reason", …}.
+A candidate comes as {text, operators, number, low, high, most_bytes, compile}. Before it times something the probe says
+{"times"} and waits for {"go"}: others may be timing on the device; {"timed"} ends that. {"key"} asks whether another
+has it, and waits for {"go"} too. Last comes {"reason", …}.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ from kernel_assistant_training.tasks.used import plain, used
 from kernel_assistant_training.tasks.values import ROUNDED, alike, check_values
 
 
-def judge(asked: dict[str, Any], device: str, goes_on: Callable[[str], bool]) -> dict[str, Any]:
+def judge(asked: dict[str, Any], device: str, ask: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The verdict's fields, as builtins."""
     found: dict[str, Any] = {"text": asked["text"], "reason": Reason.passed.value}
     try:
         running = Running(asked["text"], device)
         with guarded():
             check_values(running)
+        ask({"times": True})
         found["eager_ms"] = running.fit(asked["low"], asked["high"], asked["most_bytes"], Random(asked["number"]))
+        ask({"timed": True})
         found["text"] = running.text
         inputs = running.inputs(1)
         document, graph = _graph(running, inputs)
@@ -47,7 +50,7 @@ def judge(asked: dict[str, Any], device: str, goes_on: Callable[[str], bool]) ->
         found["split"] = split_of(graph, found["key"])
         if found["split"] == "excluded":
             raise Rejected(Reason.kernelbench)
-        if not goes_on(found["key"]):
+        if not ask({"key": found["key"]}):
             raise Rejected(Reason.duplicate)
         _check_compiled(running, inputs, asked["compile"])
     except Rejected as rejected:
@@ -93,13 +96,13 @@ def serve(device: str, answers: IO[str]) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    def goes_on(key: str) -> bool:
-        say({"key": key})
+    def ask(question: dict[str, Any]) -> bool:
+        say(question)
         return bool(json.loads(sys.stdin.readline())["go"])
 
     say({"ready": torch.__version__})
     for line in sys.stdin:
-        say(judge(json.loads(line), device, goes_on))
+        say(judge(json.loads(line), device, ask))
         gc.collect()
         if device != "cpu":
             torch.cuda.empty_cache()

@@ -65,6 +65,7 @@ class Synthesis:
         self.verdicts = list(read_lines(path, Verdict))
         self._keys = {one.key for one in self.verdicts if one.reason is Reason.passed}
         self._lock = threading.Lock()
+        self._timing = {device: threading.Lock() for device in options.devices}
         self._failed = False
         self.unbuilt: Counter[str] = Counter()
         self.unfit: Counter[str] = Counter()
@@ -143,7 +144,8 @@ class Synthesis:
             most_bytes=(1 << 30) if options.asked.target == "cuda" else (64 << 20),
         )
         try:
-            with Filter(rules, choose(options.sandbox), self._taken, options.out / f"probe-{number:02}.log") as judge:
+            log = options.out / f"probe-{number:02}.log"
+            with Filter(rules, choose(options.sandbox), self._taken, log, self._timing[rules.device]) as judge:
                 while (task := self._next()) is not None:
                     self._keep(judge.judge(task))
         except BaseException:
