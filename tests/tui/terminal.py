@@ -47,8 +47,18 @@ class Terminal:
 
     @property
     def status(self):
-        """Exit status of the program; None while it runs."""
-        return int(self._pane("pane_dead_status") or "-1") if self._pane("pane_dead") == "1" else None
+        """Exit status of the program, or minus the signal that ended it; None while it runs."""
+        if known := self._pane("pane_dead_status"):
+            return int(known)
+        if self._pane("pane_dead") != "1":
+            return None
+        # tmux 3.3 misses the end of a child now and then, and leaves it unburied: the kernel has its status.
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            return None  # buried meanwhile: tmux will say
+        code = int(fields[-1])
+        return None if fields[0] != "Z" else -(code & 0x7F) if code & 0x7F else code >> 8
 
     def text(self, *, colours=False):
         """What the screen shows."""

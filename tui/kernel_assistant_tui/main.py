@@ -6,12 +6,18 @@ import asyncio
 import os
 import signal
 import sys
+import threading
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernel_assistant.errors import EXIT_OK, UsageError
 
+if TYPE_CHECKING:
+    from kernel_assistant_tui.app import KernelAssistant
+
 #: A terminal that is gone cannot take the last words; the process ends all the same.
-_HANGUP_S = 2.0
+_LEAVE_S = 2.0
 
 
 def run(root: Path, flags: dict[str, object]) -> int:
@@ -23,25 +29,22 @@ def run(root: Path, flags: dict[str, object]) -> int:
 
     app = KernelAssistant(root, flags)
     asyncio.run(_until_left(app))
-    code = app.return_code or EXIT_OK
-    sys.stdout.flush()
-    # Threads may be waiting for a host or a store; there is nothing of theirs to save.
-    return code
+    return app.return_code or EXIT_OK
 
 
-async def _until_left(app: object) -> None:
-    from kernel_assistant_tui.app import KernelAssistant
-
-    assert isinstance(app, KernelAssistant)
+async def _until_left(app: KernelAssistant) -> None:
     loop = asyncio.get_running_loop()
 
-    def hang_up() -> None:
-        # Jobs stay with the host. Drawing on a terminal that is gone may block for ever.
-        loop.call_later(_HANGUP_S, os._exit, 128 + signal.SIGHUP)
-        app.exit(128 + signal.SIGHUP, return_code=128 + signal.SIGHUP)
+    def leave(number: int, frame: object) -> None:
+        """Jobs stay with the host."""
+        # Drawing on a terminal that is gone may block the loop for ever: hence neither by the loop, nor without an end.
+        last = threading.Timer(_LEAVE_S, os._exit, (128 + number,))
+        last.daemon = True
+        last.start()
+        loop.call_soon_threadsafe(partial(app.exit, return_code=128 + number))
 
-    loop.add_signal_handler(signal.SIGHUP, hang_up)
-    loop.add_signal_handler(signal.SIGTERM, lambda: app.exit(128 + signal.SIGTERM, return_code=128 + signal.SIGTERM))
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, leave)
     await app.run_async()
 
 
