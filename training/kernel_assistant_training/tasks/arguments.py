@@ -92,6 +92,7 @@ RULES: dict[str, Rule] = {
     "norm_type": _one_of(1.0, 2.0),
     "eps": _one_of(1e-6, 1e-5),
     "p": _one_of(1.0, 2.0, 3.0),
+    "reduce": _one_of("sum", "amax"),
     "rounding_mode": _one_of("floor", "trunc"),
 }
 #: Optional ones, given at times, so that an operator is not one task only.

@@ -24,6 +24,11 @@ _NO_OPERATOR = frozenset(
     "has_torch_function has_torch_function_unary has_torch_function_variadic assert_int_or_pair "
     "boolean_dispatch".split()
 )
+#: What is for integers or complex numbers alone, or gives the same for all finite floating values.
+_NOT_FOR_FLOATS = frozenset(
+    "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift gcd lcm chalf conj "
+    "conj_physical resolve_conj resolve_neg real positive isfinite isinf isnan isposinf isneginf isreal".split()
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def functions() -> Iterator[Operator]:
 
 def methods() -> Iterator[Operator]:
     for name in sorted(dir(torch.Tensor)):
-        if name.startswith("_") or name.endswith("_") or name in _NO_OPERATOR:
+        if name.startswith("_") or name.endswith("_") or name in _NO_OPERATOR | _NOT_FOR_FLOATS:
             continue
         schemas = functional_schemas(name)
         for schema in schemas:

@@ -71,7 +71,7 @@ def _literal(name: str, kind: str, value: Value, random: Random) -> str:
         return "[3]"
     if kind in ("number", "float"):
         return repr(random.choice(_NUMBERS))
-    if kind in ("int", "List[int]") and name not in ("size", "shape", "sizes"):
+    if kind in ("int", "List[int]", "str") and name not in ("size", "shape", "sizes"):
         found = argument(name, value, random)
         return repr(list(found) if isinstance(found, tuple) else found)
     raise CannotBuild(f"no rule for argument {name} of type {kind}")
