@@ -8,13 +8,13 @@ import pytest
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
-from kernel_assistant.sandbox.choose import choose
 from kernel_assistant_training.tasks.compose import chainable, composed
-from kernel_assistant_training.tasks.composer import Unreadable, ask, read_answer
+from kernel_assistant_training.tasks.composer import Unreadable, read_answer
 from kernel_assistant_training.tasks.crawl import Unbuilt, catalog, crawled
-from kernel_assistant_training.tasks.filter import Filter, Rules, window
 from kernel_assistant_training.tasks.operators import Operator
-from kernel_assistant_training.tasks.records import Reason, TaskText
+from kernel_assistant_training.tasks.records import TaskText
+from kernel_assistant_training.tasks.shards import read_rows
+from kernel_assistant_training.tasks.stage import Asked, Options, synthesise
 from kernel_assistant_training.tasks.used import plain
 from kernel_assistant_training.tasks.writing import on_meta, with_batch
 from tests.policy.endpoint import says, served
@@ -69,20 +69,22 @@ def test_compositions_fit_and_follow_from_the_seed(operators: list[Operator]) ->
         assert len(one.attribution) == len({line.partition(":")[0] for line in one.attribution})
 
 
-def test_a_served_model_composes_and_its_answer_is_filtered(operators: list[Operator], tmp_path: Path) -> None:
+def test_a_served_model_composes_and_its_answers_are_filtered(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    asked = Asked("cpu", "small", blocks=0, compile="aot_eager", answers=2)
     with served() as server:
-        server.answers[:] = [says({"content": ANSWER})]
+        server.answers[:] = [says({"content": "I cannot."}), says({"content": ANSWER})]
         client = ChatClient(ChatSettings(url=server.url, model="composer"))
         try:
-            task = ask(client, operators, 3, 0, lambda: False)
+            card = synthesise(Options(tmp_path, asked, count=1, devices=("cpu",)), client)
         finally:
             client.close()
-        asked = server.bodies[0]["messages"][0]["content"]
-    assert "Choose them from: torch." in asked
-    assert [plain(name) for name in task.operators] == ["softplus", "cumsum"]
-    rules = Rules("cpu", window("small", "cpu"), compile="aot_eager")
-    with Filter(rules, choose("auto"), lambda key: False, tmp_path / "probe.log") as judge:
-        assert judge.judge(task).reason is Reason.passed
+        prompt = server.bodies[0]["messages"][0]["content"]
+    assert "Choose them from: torch." in prompt
+    (row,) = read_rows(tmp_path)
+    assert (row["source"], [plain(name) for name in row["operators"]]) == ("model", ["softplus", "cumsum"])
+    assert row["attribution"][0] == "composed by the model composer"
+    assert "| model | 1 | 1 | 100.0% |" in card and "| no fence with a file | 1 |" in card
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ GUESS_SECONDS, GUESS_KEPT, GUESS_BYTES = 8.0, 0.5, 4000.0
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder; is continued.")
 @click.option("--count", type=int, default=6000, show_default=True, help="Tasks that are kept.")
 @click.option("--target", type=click.Choice(["cpu", "cuda"]), required=True)
-@click.option("--recipe", type=click.Choice(sorted(WINDOWS)), default="small", show_default=True)
+@click.option("--recipe", type=click.Choice(sorted(WINDOWS)), default="base", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--blocks", type=int, default=60, show_default=True, help="Classes of transformers; -1: all.")
 @click.option("--variants", type=int, default=2, show_default=True, help="Texts of a crawled operator.")
