@@ -23,6 +23,7 @@ from kernel_assistant.records import Candidate, Evaluation, Numerics, OpGraph, T
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.session.training_run import Wish, wish_of
 from kernel_assistant.source.build import build_task
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
@@ -37,6 +38,7 @@ from kernel_assistant_training.tasks.shards import graph_of, read_rows
 
 #: Tasks whose candidates are built before their turn comes.
 AHEAD = 4
+LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,9 @@ class Labeller:
         folder = options.out / "labels"
         path = folder / f"labels-{part:02}.jsonl"
         self._lines = Lines(path)
-        self._done = Counter(one.task for one in read_lines(path, Label))
+        known = list(read_lines(path, Label))
+        self._done = Counter(one.task for one in known if one.candidate)
+        self._without = {one.task for one in known if not one.candidate}
         self._device = _device(options.target, part)
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-labels-"))
         self._cancel = threading.Event()
@@ -144,10 +148,17 @@ class Labeller:
             self._compiler.begin(one.candidates)
             if len(waiting) > AHEAD:
                 self._judge(waiting.popleft())
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or not self._goes_on():
                 return
-        while waiting and time.monotonic() < until:
+        while waiting and time.monotonic() < until and self._goes_on():
             self._judge(waiting.popleft())
+
+    def _goes_on(self) -> bool:
+        """False where somebody wants an end; waits while they want a pause."""
+        folder = self._options.out / "labels"
+        while (wish := wish_of(folder)) is Wish.pause:
+            time.sleep(LOOK_SECONDS)
+        return wish is not Wish.stop
 
     def _measure_bandwidth(self) -> None:
         """Evaluations name the floor."""
@@ -164,14 +175,13 @@ class Labeller:
             if row["split"] != "train" or int(row["key"][:8], 16) % options.parts != self._part:
                 continue
             done = self._done[row["key"]]
-            if done >= options.candidates:
+            if done >= options.candidates or row["key"] in self._without:
                 continue
             graph = graph_of(row)
             try:
                 found = tuple(islice(candidates(graph, self._device), options.candidates))
             except Unsupported as why:
-                if not done:
-                    self._add(row["key"], "unsupported", str(why))
+                self._add(row["key"], "unsupported", str(why))
                 continue
             if done < len(found):
                 yield Waiting(task_of(row, options.target), row["number"], done, found[done:])
