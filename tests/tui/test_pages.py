@@ -103,6 +103,17 @@ async def test_what_is_typed_ahead_goes_where_it_is_meant(project):
         await pilot.press("escape")
 
 
+async def test_an_action_is_about_the_class_that_keys_before_it_chose(project):
+    (project / "other.py").write_text((project / "model.py").read_text().replace("Gate", "Other"))
+    async with opened(project) as pilot:
+        await until(pilot, "Gate", "Other")
+        first, last = (pilot.app.main.module.name, "Other")
+        assert first != last
+        for key in ("end", "o"):
+            pilot.app.simulate_key(key)
+        await until(pilot, f"Optimize {last} (")
+
+
 async def test_the_mouse_reaches_list_tabs_and_footer(project):
     (project / "other.py").write_text((project / "model.py").read_text().replace("Gate", "Other"))
     async with opened(project) as pilot:

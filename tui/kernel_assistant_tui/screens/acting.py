@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ScreenStackError
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Outcomes of jobs that leave a candidate.
 _WITH_KERNELS = (JobOutcome.improved.value, JobOutcome.no_measurable_gain.value)
+#: For a key to come up from a pane to the application.
+_SETTLE_S = 2.0
 
 
 class ActingScreen(Screen[None]):
@@ -168,9 +172,18 @@ class ActingScreen(Screen[None]):
             return
         flow = importlib.import_module(f"kernel_assistant_tui.flows.{BY_NAME[name].flow}").__dict__[name]
         if inspect.iscoroutinefunction(flow):
-            self.flow(lambda: flow(self), name if BY_NAME[name].asks else "")
+            self.flow(lambda: self._settled(flow), name if BY_NAME[name].asks else "")
         else:
             flow(self)
+
+    async def _settled(self, flow: Callable[[ActingScreen], Awaitable[None]]) -> None:
+        """Keys before this one may still be on their way up from a pane, and say what the action is about."""
+        for node in () if self.focused is None else self.focused.ancestors_with_self:
+            passed = asyncio.Event()
+            if node.call_later(passed.set):
+                with suppress(TimeoutError):  # a pane that is taken down meanwhile never comes to it
+                    await asyncio.wait_for(passed.wait(), _SETTLE_S)
+        await flow(self)
 
     def flow(self, work: Callable[[], Awaitable[Any]], name: str = "") -> None:
         """Run `work` beside everything else; what it fails with is said. With a name it is alone of that name."""
