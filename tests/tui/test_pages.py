@@ -89,6 +89,17 @@ async def test_options_are_checked_before_anything_starts(project):
         assert not pilot.app.project.has_store
 
 
+async def test_enter_asks_how_before_anything_starts(project):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("enter")
+        await until(pilot, "Optimize Gate (model.py:5)")
+        # On a budget that does not fit nothing starts either, and Enter has been heard on the list of devices.
+        await pilot.press("tab", "ctrl+u", *"soon", "shift+tab", "enter")
+        await until(pilot, "budget = 'soon' does not fit")
+        assert not pilot.app.project.has_store
+
+
 async def test_what_is_typed_ahead_goes_where_it_is_meant(project):
     (project / "other.py").write_text((project / "model.py").read_text().replace("Gate", "Other"))
     async with opened(project) as pilot:

@@ -183,7 +183,7 @@ class Following:
         return job
 
     async def open_chosen(self) -> None:
-        """The last job of the chosen class; without one it is started."""
+        """The last job of the chosen class; without one, how it is to be optimized."""
         module = self._screen.module
         if module is None:
             return
@@ -191,7 +191,7 @@ class Following:
             job = await self.open(module.state.job)
             self._screen.go("result" if job.has_kernels else "episode")
         else:
-            self._screen.action_act("start")
+            self._screen.action_act("options")
 
     # Submitting and hearing
 

@@ -14,6 +14,8 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static, TextArea
 
+from kernel_assistant_tui.widgets.cycle import Cycle
+
 T = TypeVar("T")
 
 
@@ -94,6 +96,10 @@ class Dialog(ModalScreen[T | None], Generic[T]):
 
     def on_key(self, event: events.Key) -> None:
         if event.is_printable and isinstance(self.focused, (Input, TextArea)):
+            return
+        if event.key == "enter" and isinstance(self.focused, Cycle):
+            event.stop()
+            self.entered()
             return
         for choice in self._choices:
             if event.key == choice.key:

@@ -74,7 +74,7 @@ class Modules(Vertical):
     Modules {
         & > #search { height: 1; border: none; padding: 0 1; }
         & > #module-rows { height: 1fr; }
-        & > #module-said { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+        & > #module-said { height: 2; padding: 0 1; color: $text-muted; }
         & > #module-empty { height: 1fr; padding: 1 2; color: $text-muted; display: none; }
         &.-empty > #module-empty { display: block; }
         &.-empty > #module-rows { display: none; }
@@ -168,7 +168,7 @@ class Modules(Vertical):
     def _say(self, item: Module | None) -> None:
         said = self.query_one("#module-said", Static)
         if item is None:
-            said.update("")
+            said.update("", layout=False)
             return
         state = item.state
         outcome = "" if state.improved or state.applied else state.outcome.replace("_", " ")
@@ -185,4 +185,4 @@ class Modules(Vertical):
             parts.append(state.message)
         if state.kernel_calls is not None:
             parts.append(f"{state.kernel_calls} calls served, {sum(state.fallbacks.values())} fell back")
-        said.update(clean(", ".join(part for part in parts if part)))
+        said.update(clean(", ".join(part for part in parts if part)), layout=False)

@@ -54,7 +54,7 @@ class Rows(ScrollView, Generic[T], can_focus=True):
         Binding("enter", "choose", show=False),
     ]
 
-    cursor: reactive[int] = reactive(0)
+    cursor: reactive[int] = reactive(0, repaint=False)
 
     class Moved(Message):
         """Another item is under the cursor."""
@@ -123,7 +123,8 @@ class Rows(ScrollView, Generic[T], can_focus=True):
     def watch_cursor(self, before: int, now: int) -> None:
         if self.is_mounted:
             self.scroll_to_region(Region(0, now, 1, 1), animate=False)
-            self.refresh()
+            for place in (before, now):
+                self.refresh(Region(0, place - int(self.scroll_offset.y), self.size.width, 1))
             self._tell()
 
     def action_move(self, by: int) -> None:
