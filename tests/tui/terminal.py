@@ -29,7 +29,8 @@ class Terminal:
         conf = self._folder / "tmux.conf"
         conf.write_text(CONF)
         self._command = ["tmux", "-u", "-S", str(self._folder / "s"), "-f", str(conf)]
-        inherited = {name: text for name, text in os.environ.items() if not name.startswith("TMUX")}
+        # Of another terminal; the program would believe them.
+        inherited = {name: text for name, text in os.environ.items() if name not in ("TMUX", "COLUMNS", "LINES")}
         inherited |= {"COLORTERM": "truecolor", **(environ or {})}
         size = ["-x", str(width), "-y", str(height)]
         started = [*self._command, "new-session", "-d", *size, "-c", str(cwd), *map(str, command)]
