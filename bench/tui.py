@@ -154,7 +154,9 @@ def _after_an_hour(screen: Screen, settings: Settings) -> list[Figure]:
     screen.quiet(0.7)
     screen.type(_END)
     screen.quiet(0.7)
-    opening = screen.press(_ENTER, b"ended: ", 120)
+    count = settings.count(_EVENTS, _EVENTS // 10)
+    # Its last candidate: what the other job ended with is painted as well.
+    opening = screen.press(_ENTER, f"turn {count - 5}".encode(), 120)
     screen.quiet(0.7)
     screen.type(b"2")
     screen.quiet(0.7)
@@ -164,7 +166,6 @@ def _after_an_hour(screen: Screen, settings: Settings) -> list[Figure]:
         times.append(screen.press(_PAGE_DOWN, b"turn "))
         time.sleep(_BETWEEN_S / 2)
     idle = screen.processor(settings.count(10, 2))
-    count = settings.count(_EVENTS, _EVENTS // 10)
     return [
         Figure("opening a job of an hour", opening, "s", f"{count} events, from the key in history to its last line"),
         Figure("a page of its transcript, p95", _p95(times) * 1e3, "ms", f"{len(times)} pages", ("≤", _AIM_MS)),
