@@ -102,5 +102,12 @@ class Terminal:
         self._tmux("kill-server")
 
     def close(self):
+        """Returns when the program has ended: one that still follows a job would start a host for it."""
+        found = subprocess.run(
+            [*self._command, "display-message", "-p", "#{pane_pid}"], capture_output=True, text=True, check=False
+        ).stdout.strip()
         subprocess.run([*self._command, "kill-server"], capture_output=True, check=False)
+        deadline = time.monotonic() + 5
+        while found and Path("/proc", found).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         shutil.rmtree(self._folder, ignore_errors=True)
