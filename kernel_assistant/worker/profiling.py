@@ -186,7 +186,8 @@ class Profiler:
             times.append(subject.run(first, length) / length)
             after()
             self._require_written(marks)
-            self._check([random.SystemRandom().choice(block)])
+            timed = sorted(set(block))
+            self._check(random.SystemRandom().sample(timed, min(2, len(timed))))
         seconds = median(times)
         return {
             "candidate_ms": seconds * 1e3,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kernel_assistant.generator.emit import emit
@@ -52,6 +52,8 @@ def test_random_parts_on_the_cpu(graph: OpGraph, rows: int, pick: int) -> None:
             # In half precision, and between nearly equal values, another position may have the largest.
             assert half or (mine == exact).double().mean() > 0.5
             continue
+        # A norm of equal values is zero but for rounding: that is compared with nothing.
+        assume(float(exact.abs().max()) > 1e-3)
         allowed = 4 * (theirs.double() - exact).abs() + (3e-2 if half else 1e-5) * exact.abs().max() + 1e-6
         bad = torch.isfinite(theirs) & ~((mine.double() - exact).abs() <= allowed)
         assert not bad.any(), f"{schedule.text()}: {(mine.double() - exact).abs()[bad].max()}"

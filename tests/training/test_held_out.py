@@ -69,4 +69,4 @@ def test_processes_that_make_conversations_do_not_load_torch():
 def test_the_command_says_what_there_is():
     command = [sys.executable, "-m", "kernel_assistant_training", "play"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "tokenizer|pretrain|sft|export" in done.stderr
+    assert done.returncode == 2 and "tokenizer|pretrain|sft|ppo_single" in done.stderr

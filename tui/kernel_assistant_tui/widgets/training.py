@@ -100,23 +100,28 @@ class Training(Vertical, can_focus=True):
         if self.run is not None and not self._asking and self.is_on_screen and self.screen.is_current:
             self._read()
 
-    @work(group="training", exclusive=True)
+    @work(group="training")
     async def _read(self) -> None:
+        """One look at the files, which is drawn also where another was wanted meanwhile: what was read once is not new
+        to the next."""
         run, tail = self.run, self._tail
         if run is None or tail is None or self._asking:
             return
         self._asking = True
-        before = (self._status, self._wish, self._trouble)
+        fresh, trouble = False, ""
         try:
-            fresh = await in_thread(tail.read)
-            self._trouble = ""
-        except OSError as error:
-            fresh, self._trouble = False, f"{tail.path} cannot be read: {error.strerror}"
+            try:
+                fresh = await in_thread(tail.read)
+            except OSError as error:
+                trouble = f"{tail.path} cannot be read: {error.strerror}"
+            status, wish = await in_thread(lambda: (read_status(run), wish_of(run)))
         finally:
             self._asking = False
-        self._status, self._wish = await in_thread(lambda: (read_status(run), wish_of(run)))
-        if fresh or before != (self._status, self._wish, self._trouble):
-            self._draw()
+        before = (self._status, self._wish, self._trouble)
+        if tail is self._tail:
+            self._status, self._wish, self._trouble = status, wish, trouble
+            if fresh or before != (status, wish, trouble):
+                self._draw()
 
     def _can_ask(self) -> bool:
         status = self._status
