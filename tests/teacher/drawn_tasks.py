@@ -52,9 +52,13 @@ def _inputs(graph: OpGraph) -> Any:
     return given
 
 
-def _names(graph: OpGraph) -> dict[str, Any]:
+def _names(graph: OpGraph, *, double: bool = False) -> dict[str, Any]:
+    """What the module's text defines; with `double` every cast is one to float64."""
+    text = module_text(graph)
+    for name in ("bfloat16", "float16", "float32") if double else ():
+        text = text.replace(f"torch.{name}", "torch.float64")
     found: dict[str, Any] = {}
-    exec(module_text(graph), found)
+    exec(text, found)
     return found
 
 
@@ -76,7 +80,7 @@ def allowed(task: Task, size: int) -> list[float]:
 
 
 def _exact(graph: OpGraph, model: torch.nn.Module) -> torch.nn.Module:
-    made: torch.nn.Module = _names(graph)["Model"]().eval().requires_grad_(False)
+    made: torch.nn.Module = _names(graph, double=True)["Model"]().eval().requires_grad_(False)
     made.load_state_dict(model.state_dict())
     return made.double()
 
