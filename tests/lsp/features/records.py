@@ -25,7 +25,7 @@ class Net(nn.Module):
 
 
 def snapshot(text: str = TEXT, name: str = "net.py", encoding: str = "utf-16") -> Snapshot:
-    return Snapshot(f"file:///work/{name}", Path("/work") / name, text, 1, encoding)
+    return Snapshot(f"file:///project/{name}", Path("/project") / name, text, 1, encoding)
 
 
 def job(outcome: JobOutcome = JobOutcome.improved, *, content: str = TEXT, partial: bool = False) -> JobRow:
@@ -50,7 +50,7 @@ def job(outcome: JobOutcome = JobOutcome.improved, *, content: str = TEXT, parti
     )
     result = results.result(outcome=outcome, best=best, evaluations=17, seconds=12.0, free_wins=(win,))
     task = KernelTask(
-        path="/work/net.py",
+        path="/project/net.py",
         content=content,
         class_name="Net",
         source=InputSource.comment,
@@ -78,7 +78,7 @@ def profile(target: str = "cpu") -> LineProfile:
         kernels=(LineKernel(name="void cutlass::Kernel<a, b>(int)", calls=1, ms=0.3),),
     )
     return LineProfile(
-        path="/work/net.py",
+        path="/project/net.py",
         class_name="Net",
         source=source,
         first_line=5,

@@ -39,7 +39,7 @@ def test_body_above_the_class() -> None:
     compile(found, "net.py", "exec")
     (item,) = ghost.body(snapshot(), ABOVE, job())
     assert item.command is not None and item.command.command == "kernelAssistant.apply"
-    assert item.command.arguments == [{"uri": "file:///work/net.py", "class": "Net"}]
+    assert item.command.arguments == [{"uri": "file:///project/net.py", "class": "Net"}]
 
 
 def test_body_goes_on_what_is_typed() -> None:
