@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench.figures import Figure, Settings
 from kernel_assistant.config import resolve
-from kernel_assistant.records import JobOutcome, OptimizeResult
-from kernel_assistant.records.result import Best
 from kernel_assistant.source.build import build_task
 from kernel_assistant.store import JobOptions, JobState, Store
+from tests.common.results import best, result
 
 if TYPE_CHECKING:
     from bench.lsp import Client
@@ -35,30 +34,7 @@ def _add_result(home: Path, path: Path) -> None:
     task = build_task(f"{path}:{_CLASS}", target="cpu", numerics="kernelbench", text=text)
     row = store.add_job(task, JobOptions(), "cpu:0")
     store.mark_running(row.id)
-    best = Best(
-        policy="generator",
-        speedup_vs_eager=3.0,
-        speedup_vs_compile=2.0,
-        speedup_vs_compile_ci=(1.9, 2.1),
-        error_vs_fp64=1e-7,
-        error_ratio=1.0,
-        precision="fp32",
-        roofline=0.5,
-        share_in_our_kernels=1.0,
-        files=(),
-    )
-    result = OptimizeResult(
-        task=task.name,
-        target="cpu",
-        device="bench",
-        outcome=JobOutcome.improved,
-        best=best,
-        evaluations=1,
-        seconds=1.0,
-        stop_reason="finished",
-        artifacts={},
-    )
-    store.mark_ended(row.id, JobState.done, result=result)
+    store.mark_ended(row.id, JobState.done, result=result(task=task.name, best=best()))
     store.close()
 
 

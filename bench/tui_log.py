@@ -16,11 +16,12 @@ from kernel_assistant.events import (
     Progress,
     TaskOpened,
 )
-from kernel_assistant.records import Accuracy, Evaluation, JobOutcome, OptimizeResult, Outcome, Stage, Tier, Timing
+from kernel_assistant.records import Accuracy, Evaluation, JobOutcome, Outcome, Stage, Tier, Timing
 from kernel_assistant.records.evaluation import Diagnostic
 from kernel_assistant.session.event_log import EventLog
 from kernel_assistant.source.build import build_task
 from kernel_assistant.store import JobOptions, JobState, Store
+from tests.common.results import result
 
 _EAGER_MS, _COMPILE_MS = 0.906, 0.212
 
@@ -38,19 +39,17 @@ def write_long_job(settings: Settings, module: Path, count: int) -> str:
         log.append(event)
     for turn in range(1, count + 1 - 5):
         log.append(_middle(turn))
-    result = OptimizeResult(
+    found = result(
         task=task.name,
-        target="cpu",
         device="cpu:0",
         outcome=JobOutcome.no_measurable_gain,
-        best=None,
         evaluations=count,
         seconds=3600.0,
         stop_reason="wall_time",
         artifacts={"job": job},
     )
-    log.append(JobFinished(result=result))
-    store.mark_ended(job, JobState.done, result=result)
+    log.append(JobFinished(result=found))
+    store.mark_ended(job, JobState.done, result=found)
     store.close()
     return job
 

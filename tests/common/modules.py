@@ -15,3 +15,17 @@ class Net(torch.nn.Module):
 def get_inputs():
     return [torch.randn(64, 128)]
 """
+
+#: Some more of them, so that a search has something to find.
+GATE = """import torch
+from torch import nn
+
+
+class Gate(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x) * torch.tanh(x) + torch.relu(x) * 0.5
+
+
+def get_inputs():
+    return [torch.randn(256, 1024)]
+"""

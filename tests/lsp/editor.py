@@ -13,20 +13,11 @@ from lsprotocol import types
 from lsprotocol.converters import get_converter
 from pytest_lsp import make_test_lsp_client
 
+from tests.common.modules import GATE
+
 SERVER = [sys.executable, "-m", "kernel_assistant", "lsp", "--stdio"]
 
-MODEL = """import torch
-from torch import nn
-
-
-class Gate(nn.Module):
-    def forward(self, x):
-        return torch.sigmoid(x) * torch.tanh(x) + torch.relu(x) * 0.5
-
-
-def get_inputs():
-    return [torch.randn(256, 1024)]
-"""
+MODEL = GATE
 
 
 def capabilities(name):

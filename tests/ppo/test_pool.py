@@ -17,8 +17,8 @@ from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.errors import DeviceError
 from kernel_assistant.records import Outcome
 from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.subject import subjects
-from kernel_assistant_training.ppo.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.ppo.pool import Asked, Pool, PoolOptions
 from kernel_assistant_training.ppo.tasks import most_level, of_graph, tasks
 

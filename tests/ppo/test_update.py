@@ -23,14 +23,6 @@ FAST = UpdateOptions(rate=3e-3, head_rate=1e-2, steps=1, warmup=1)
 NO_KL = KlControl(0.0)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def weights(model):
     return {name: weight.clone() for name, weight in model.state_dict().items()}
 

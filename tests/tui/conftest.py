@@ -14,21 +14,11 @@ from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.start import find_host
 from tests.common.caches import new_cache
+from tests.common.modules import GATE
 
 HOSTS = Path(__file__).parent.parent / "session"
 
-MODEL = """import torch
-from torch import nn
-
-
-class Gate(nn.Module):
-    def forward(self, x):
-        return torch.sigmoid(x) * torch.tanh(x) + torch.relu(x) * 0.5
-
-
-def get_inputs():
-    return [torch.randn(256, 1024)]
-"""
+MODEL = GATE
 
 #: A class that says nothing of how it is called.
 BARE = """from torch import nn

@@ -8,11 +8,12 @@ import threading
 import pytest
 
 from kernel_assistant.config import resolve
-from kernel_assistant.records import InputSource, JobOutcome, KernelTask, OptimizeResult, Workload
+from kernel_assistant.records import InputSource, JobOutcome, KernelTask, Workload
 from kernel_assistant.store import JobOptions, JobState, Store
 from kernel_assistant_tui.project.module import matching, said
 from kernel_assistant_tui.project.project import Project
 from kernel_assistant_tui.project.watch import Watcher
+from tests.common.results import result
 
 GATE = "from torch import nn\n\n\nclass Gate(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
 
@@ -78,18 +79,9 @@ def test_results_come_and_become_stale(project, root):
     assert not project.jobs_changed()
     store.mark_running(row.id)
     assert project.jobs_changed()
-    result = OptimizeResult(
-        task="model.py:Gate",
-        target="cpu",
-        device="a CPU",
-        outcome=JobOutcome.at_limit,
-        best=None,
-        evaluations=0,
-        seconds=1.0,
-        stop_reason="finished",
-        artifacts={},
+    store.mark_ended(
+        row.id, JobState.done, result=result(task="model.py:Gate", outcome=JobOutcome.at_limit, evaluations=0)
     )
-    store.mark_ended(row.id, JobState.done, result=result)
     assert project.jobs_changed()
     (gate,) = (one for one in project.read([]) if one.name == "Gate")
     assert (said(gate.state), gate.state.stale) == ("at limit", "")

@@ -29,6 +29,7 @@ from kernel_assistant.source.build import build_task
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.bandwidth import TRIES, best_of
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.client import LessonFailed
 from kernel_assistant_training.episodes.judged import Judged
@@ -44,7 +45,6 @@ from kernel_assistant_training.synth import module_text
 
 #: Tasks whose candidates are built before their turn comes.
 AHEAD = 4
-CALIBRATIONS = 3
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Player:
         """
         own = self.options.out / "bandwidth"
         tries = []
-        for _ in range(CALIBRATIONS):
+        for _ in range(TRIES):
             with self._turn:
                 for folder in (self.options.cache, own):
                     known = known_ceilings(device, folder)
@@ -131,11 +131,7 @@ class Player:
                     return found
             tries.append(found)
         self._cache = own
-        best = msgspec.structs.replace(
-            device,
-            copy_bandwidth=max(one.copy_bandwidth for one in tries),
-            read_bandwidth=max(one.read_bandwidth for one in tries),
-        )
+        best = best_of(device, tries)
         keep_ceilings(best, own)
         return best
 

@@ -19,9 +19,9 @@ from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines, read_lines
-from kernel_assistant_training.ppo.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.ppo.pool_worker import Job, Opened, PoolWorker
 from kernel_assistant_training.ppo.tasks import Task
 

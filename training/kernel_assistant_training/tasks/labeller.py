@@ -28,10 +28,10 @@ from kernel_assistant.source.build import build_task
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines, read_lines
 from kernel_assistant_training.episodes.turns import DeviceTurn
-from kernel_assistant_training.ppo.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.ppo.pool_worker import Job, PoolWorker
 from kernel_assistant_training.ppo.tasks import Task
 from kernel_assistant_training.tasks.shards import graph_of, read_rows
