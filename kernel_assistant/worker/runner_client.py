@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,10 +19,11 @@ DESCRIPTOR_TOKEN = "{fd}"
 START_SECONDS = 60.0
 EMPTY_SECONDS = 10.0
 EMPTY_BLOCKS = 15
+TICKET_BYTES = 8
 
 
 class CandidateFailure(Exception):
-    """The candidate's doing. `outcome` is an Outcome value: crashed, hung, out_of_memory."""
+    """The candidate's doing. `outcome` is an Outcome value: crashed, hung, out_of_memory, incorrect, cheating."""
 
     def __init__(self, outcome: str, message: str) -> None:
         super().__init__(message)
@@ -113,13 +115,16 @@ class RunnerClient:
         self._frozen = []
 
     def request(self, message: dict[str, Any], timeout: float, descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
-        """Send one operation and wait. Raises CandidateFailure if the runner crashes, hangs or reports a failure."""
+        """Send one operation and wait. Raises CandidateFailure if the runner crashes, hangs or reports a failure, and if
+        the answer does not repeat the ticket: it was written before the request was read.
+        """
         self.wait_ready()
         if self._frozen:
             self.thaw()
         self.socket.settimeout(timeout)
+        ticket = secrets.token_hex(TICKET_BYTES)
         try:
-            wire.send(self.socket, message, descriptors)
+            wire.send(self.socket, {**message, wire.TICKET: ticket}, descriptors)
             answer, unasked = wire.receive(self.socket)
         except TimeoutError as error:
             self.kill()
@@ -128,6 +133,9 @@ class RunnerClient:
             raise CandidateFailure(*self._death()) from error
         for descriptor in unasked:
             os.close(descriptor)
+        if answer.get(wire.TICKET) != ticket:
+            self.kill()
+            raise CandidateFailure("cheating", "answered before it was asked")
         if answer.get("ok") is not True:
             if answer.get("sticky", True):
                 self.kill()

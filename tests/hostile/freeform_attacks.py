@@ -185,11 +185,12 @@ QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
             COUNT + "if state['n'] > 6:\n"
             "    frame = sys._getframe()\n"
             "    while 'operations' not in frame.f_locals:\n        frame = frame.f_back\n"
-            "    frame.f_globals['wire'].send(frame.f_locals['sock'], {'ok': True})\n"
+            "    ticket = {'ticket': frame.f_locals['message']['ticket']}\n"
+            "    frame.f_globals['wire'].send(frame.f_locals['sock'], {'ok': True, **ticket})\n"
             "return ext.softmax(x, self.w)",
             STATE + "import sys\n",
         ),
-        ("cheating", "crashed"),
+        ("cheating",),
     ),
     "all memory": (text("return torch.empty(1 << 42)"), ("out_of_memory",)),
     "forks": (text("os.fork()\nreturn ext.softmax(x, self.w)", "import os\n"), ("crashed",)),

@@ -105,7 +105,7 @@ def run(message, descriptors):
     calls = (runner.calls * 2)[first : first + count]
     for call in calls[:-1]:
         call(0)
-    real(sock, {"ok": True, "seconds": 0.0})
+    real(sock, {"ok": True, "seconds": 0.0, "ticket": message["ticket"]})
     answered.append(1)
     for call in calls[-1:]:
         call(0)
@@ -249,15 +249,15 @@ QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "forged answer before the work": (
         source("forge(); compute(a);", SOCKET, SYSTEM),
-        ("cheating", "incorrect", "nondeterministic", "crashed"),
+        ("cheating",),
     ),
     "forged answer at load": (
         source("compute(a);", SOCKET + "__attribute__((constructor)) static void at_load() { forge(); }", SYSTEM),
-        ("cheating", "incorrect", "nondeterministic", "crashed"),
+        ("cheating",),
     ),
     "forged answers while timed": (
         source("if (calls > 3) forge(); compute(a);", SOCKET, SYSTEM),
-        ("cheating", "crashed"),
+        ("cheating",),
     ),
     "garbage on the socket": (
         source(

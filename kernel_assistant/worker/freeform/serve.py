@@ -204,7 +204,8 @@ def main(descriptor: int) -> int:
             return 0
         if message["op"] == "exit":
             return 0
+        ticket = {wire.TICKET: message[wire.TICKET]}
         try:
-            wire.send(sock, {"ok": True, **operations[message["op"]](message, descriptors)})
+            wire.send(sock, {"ok": True, **operations[message["op"]](message, descriptors), **ticket})
         except Exception as error:  # noqa: BLE001 - a candidate may raise anything; the judge is told what
-            wire.send(sock, failure(error))
+            wire.send(sock, {**failure(error), **ticket})

@@ -224,8 +224,9 @@ def main(descriptor: int) -> int:
             return 0
         if message["op"] == "exit":
             return 0
+        ticket = {wire.TICKET: message[wire.TICKET]}
         try:
             answer = operations[message["op"]](message, descriptors)
-            wire.send(sock, {"ok": True, **answer})
+            wire.send(sock, {"ok": True, **answer, **ticket})
         except (RuntimeError, MemoryError, plans.PlanError, OSError, KeyError, ImportError, TypeError) as error:
-            wire.send(sock, failure(error))
+            wire.send(sock, {**failure(error), **ticket})

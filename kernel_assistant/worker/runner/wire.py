@@ -1,6 +1,8 @@
 """Messages between judge and runner over a Unix socket, with file descriptors. Standard library only.
 
 message := u32 length | UTF-8 JSON object, descriptors attached to the first byte
+
+A request has a ticket, random text that its answer repeats; the greeting has none.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 MAX_MESSAGE = 64 << 20
 MAX_DESCRIPTORS = 4
+TICKET = "ticket"
 
 
 class WireClosed(EOFError):
