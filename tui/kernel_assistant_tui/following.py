@@ -11,7 +11,7 @@ import msgspec
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError
-from kernel_assistant.events import AnyEvent, JobFailed, JobFinished
+from kernel_assistant.events import JobFailed, JobFinished
 from kernel_assistant.records import KernelTask
 from kernel_assistant.remote.away import Sent, bring_back, connected, noted, send
 from kernel_assistant.session.event_log import log_path, recorded_events
@@ -25,6 +25,8 @@ from kernel_assistant_tui.host.messages import JobEvents, JobFollowed
 from kernel_assistant_tui.jobs import OpenJob, OpenJobs
 from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.project.watch import Watcher
+from kernel_assistant_tui.view.folding import fold
+from kernel_assistant_tui.view.job_view import JobView, empty
 
 if TYPE_CHECKING:
     from kernel_assistant_tui.screens.main import MainScreen
@@ -175,10 +177,8 @@ class Following:
         row = await in_thread(lambda: work.project.store.job(number))
         if row.state.active and await in_thread(work.client.status) is not None:
             return self.follow(row, show=show)
-        events = await in_thread(lambda: recorded_events(log_path(work.settings.jobs_dir, row.id)))
+        job = self.jobs.open(row, await in_thread(lambda: _recorded(work.settings, row)))
         self._opened.add(row.id)
-        self.jobs.open(row)
-        job = self.jobs.fold(row.id, _numbered(events, row)) or self.jobs.open(row)
         self._shown(job.key, show=show)
         return job
 
@@ -268,9 +268,9 @@ def _interrupted(module: Module) -> Module:
     return replace(module, state=replace(module.state, state="interrupted"))
 
 
-def _numbered(events: tuple[AnyEvent, ...], row: JobRow) -> tuple[AnyEvent, ...]:
-    """The log, and the end that the store knows of where the log has none (a full disk)."""
-    if row.result is None or any(isinstance(event, (JobFinished, JobFailed)) for event in events):
-        return events
-    last = events[-1].seq if events else 0
-    return (*events, JobFinished(seq=last + 1, job=row.id, time=row.ended, result=row.result))
+def _recorded(settings: Settings, row: JobRow) -> JobView:
+    """What the log has, and the end that the store knows of where the log has none (a full disk). For threads."""
+    view = fold(empty(row.id), *recorded_events(log_path(settings.jobs_dir, row.id)))
+    if row.result is None or not view.state.active:
+        return view
+    return fold(view, JobFinished(seq=view.seq + 1, job=row.id, time=row.ended, result=row.result))

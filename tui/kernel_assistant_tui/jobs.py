@@ -13,7 +13,8 @@ from kernel_assistant.records import OptimizeResult
 from kernel_assistant.remote.away import Away
 from kernel_assistant.session.edits import Place, place_of
 from kernel_assistant.store import JobKind, JobRow, JobState
-from kernel_assistant_tui.view.job_view import JobView, empty, fold
+from kernel_assistant_tui.view.folding import fold
+from kernel_assistant_tui.view.job_view import JobView, empty
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ class OpenJobs:
     def get(self, key: str) -> OpenJob | None:
         return self._jobs.get(key)
 
-    def open(self, row: JobRow) -> OpenJob:
-        """A tab for a job of the store; the one that is there where there is one."""
+    def open(self, row: JobRow, view: JobView | None = None) -> OpenJob:
+        """A tab for a job of the store, of which `view` is known; the one that is there where there is one."""
         place = place_of(row.task, row.options)
-        return self._jobs.setdefault(row.id, OpenJob(row.id, place, row.options.kind, empty(row.id), row.id))
+        return self._jobs.setdefault(row.id, OpenJob(row.id, place, row.options.kind, view or empty(row.id), row.id))
 
     def open_away(self, away: Away) -> OpenJob:
         """A tab for a job on another machine."""
@@ -95,8 +96,5 @@ class OpenJobs:
         known = self._jobs.get(key)
         if known is None:
             return None
-        view = known.view
-        for event in events:
-            view = fold(view, event)
-        self._jobs[key] = replace(known, view=view)
+        self._jobs[key] = replace(known, view=fold(known.view, *events))
         return self._jobs[key]

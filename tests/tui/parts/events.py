@@ -6,7 +6,8 @@ from pathlib import Path
 
 from kernel_assistant.events import AnyEvent, CandidateEvaluated, decode_event
 from kernel_assistant.records import Accuracy, Diagnostic, Evaluation, Outcome, Stage, Tier, Timing
-from kernel_assistant_tui.view.job_view import JobView, empty, fold
+from kernel_assistant_tui.view.folding import fold
+from kernel_assistant_tui.view.job_view import JobView, empty
 
 #: `optimize` of examples/gated_rms_norm.py by the generator.
 GENERATOR = Path(__file__).parent / "generator_episode.jsonl"
@@ -19,10 +20,7 @@ def events_of(log: Path) -> list[AnyEvent]:
 
 
 def folded(events: list[AnyEvent], job: str = "1") -> JobView:
-    view = empty(job)
-    for event in events:
-        view = fold(view, event)
-    return view
+    return fold(empty(job), *events)
 
 
 def timing(ms: float, *, eager: float = 4.0, compiled: float | None = 2.0) -> Timing:

@@ -13,7 +13,8 @@ from kernel_assistant.events import BaselineMeasured, BestImproved, JobFailed, J
 from kernel_assistant.records import JobOutcome, Tier
 from kernel_assistant.session.report import facts
 from kernel_assistant.session.words import NOT_CONFIRMED
-from kernel_assistant_tui.view.job_view import empty, fold
+from kernel_assistant_tui.view.folding import fold
+from kernel_assistant_tui.view.job_view import empty
 from kernel_assistant_tui.widgets import glyphs
 from kernel_assistant_tui.widgets.chart import Series, chart, plainly
 from kernel_assistant_tui.widgets.code import diff_lines, source_lines, sources_diff

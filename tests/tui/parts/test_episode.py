@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kernel_assistant_tui.view.job_view import empty, fold
+from kernel_assistant_tui.view.folding import fold
+from kernel_assistant_tui.view.job_view import empty
 from kernel_assistant_tui.view.lines import Kind, Line
 from kernel_assistant_tui.widgets.episode import Episode
 from tests.tui.parts.events import GENERATOR, MODEL, events_of, folded

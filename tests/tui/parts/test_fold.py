@@ -9,7 +9,8 @@ from kernel_assistant.events import Called, JobFailed, JobQueued, ModelSaid, Pro
 from kernel_assistant.records import Tier
 from kernel_assistant.session.words import verdict
 from kernel_assistant.store import JobState
-from kernel_assistant_tui.view.job_view import empty, fold
+from kernel_assistant_tui.view.folding import fold
+from kernel_assistant_tui.view.job_view import empty
 from kernel_assistant_tui.view.lines import Kind
 from kernel_assistant_tui.view.messages import MOST_ANSWER
 from kernel_assistant_tui.view.telling import MOST_DIAGNOSTICS
@@ -54,6 +55,16 @@ def test_who_comes_late_sees_the_same():
         later = fold(later, event)
     assert list(later.lines) == list(live.lines)
     assert (later.turns, later.candidates, later.seq) == (live.turns, live.candidates, live.seq)
+
+
+@pytest.mark.parametrize("log", [GENERATOR, MODEL], ids=["generator", "model"])
+def test_a_whole_log_at_once_is_the_same_as_event_by_event(log):
+    events = events_of(log)
+    single = empty("1")
+    for event in events:
+        single = fold(single, event)
+    assert list(folded(events).lines) == list(single.lines)
+    assert replace(folded(events), lines=single.lines) == single
 
 
 def test_views_that_part_do_not_see_each_others_lines():

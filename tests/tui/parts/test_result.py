@@ -11,7 +11,8 @@ from kernel_assistant.events import JobFinished
 from kernel_assistant.records import Candidate, InputSource, KernelTask, Plan, Step, Workload, decode
 from kernel_assistant.store import JobOptions, Store
 from kernel_assistant_tui.host.kept import Kept
-from kernel_assistant_tui.view.job_view import empty, fold
+from kernel_assistant_tui.view.folding import fold
+from kernel_assistant_tui.view.job_view import empty
 from kernel_assistant_tui.widgets.candidates import Candidates
 from kernel_assistant_tui.widgets.result import EMPTY, Result
 from tests.tui.parts.events import GENERATOR, events_of, folded, right, wrong

@@ -132,12 +132,17 @@ def _legend(series: Sequence[Series], braille: bool, width: int) -> Content:
 
 
 def _corners(series: Series) -> Iterator[Point]:
-    before: Point | None = None
-    for point in series.points:
-        if series.steps and before is not None:
+    if not series.steps:
+        yield from series.points
+        return
+    before = series.points[0]
+    yield before
+    for point in series.points[1:]:
+        if point[1] != before[1]:
             yield point[0], before[1]
-        yield point
-        before = point
+            yield point
+            before = point
+    yield series.points[-1]
 
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:

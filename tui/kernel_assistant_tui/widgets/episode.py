@@ -7,7 +7,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.widgets import Input, Static
 
 from kernel_assistant.session.words import of_best
@@ -15,7 +14,7 @@ from kernel_assistant_tui.pane_keys import bindings_of
 from kernel_assistant_tui.view.job_view import JobView
 from kernel_assistant_tui.view.lines import Kind, Line
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
-from kernel_assistant_tui.widgets.line_view import LineView
+from kernel_assistant_tui.widgets.line_view import LineView, Plain
 
 _STYLES = {
     Kind.phase: "$text 60%",
@@ -131,10 +130,10 @@ class Episode(Vertical):
     def _wanted(self, line: Line) -> bool:
         return not self._only or line.conversation in (0, self._only)
 
-    def _content(self, line: Line) -> Content:
+    def _content(self, line: Line) -> Plain:
         several = self._view is not None and self._view.conversations > 1
         label = f"[{line.conversation}] " if line.conversation and several else ""
-        return Content.styled(label + clean(line.text), _STYLES[line.kind])
+        return Plain(label + clean(line.text), _STYLES[line.kind])
 
     def _tell(self) -> None:
         view = self._view

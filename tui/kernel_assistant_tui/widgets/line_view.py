@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual.cache import LRUCache
 from textual.content import Content
@@ -18,6 +19,17 @@ from textual.strip import Strip
 from kernel_assistant_tui.widgets.wrapping import wrapped
 
 _FOUND, _HERE = "$text on $warning-muted", "$background on $warning"
+
+
+class Plain(NamedTuple):
+    """A line of one style. It costs less than a `Content`, which is made of it when it is drawn."""
+
+    plain: str
+    style: str
+
+    @property
+    def cell_length(self) -> int:
+        return cell_len(self.plain)
 
 
 class _Row(NamedTuple):
@@ -44,7 +56,7 @@ class LineView(ScrollView, can_focus=True):
     def __init__(self, *, wrap: bool = True, follow: bool = False, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes="" if wrap else "-sideways")
         self._wrap, self.follow, self._moving = wrap, follow, False
-        self._lines: list[Content] = []
+        self._lines: list[Content | Plain] = []
         self._rows: list[_Row] = []
         self._widest = self._wrapped_for = 0
         self._strips: LRUCache[int, Strip] = LRUCache(1024)
@@ -60,7 +72,7 @@ class LineView(ScrollView, can_focus=True):
     def line_count(self) -> int:
         return len(self._lines)
 
-    def append(self, lines: Iterable[Content]) -> None:
+    def append(self, lines: Iterable[Content | Plain]) -> None:
         """Text without line ends and control characters."""
         first = len(self._lines)
         self._lines.extend(lines)
@@ -72,7 +84,7 @@ class LineView(ScrollView, can_focus=True):
             self._move(None)
         self.refresh()
 
-    def replace(self, lines: Iterable[Content]) -> None:
+    def replace(self, lines: Iterable[Content | Plain]) -> None:
         """All of them by others. Stays where it is, if there is as much."""
         self._lines, self._rows, self._found, self._widest = [], [], [], 0
         self._strips.clear()
@@ -127,7 +139,7 @@ class LineView(ScrollView, can_focus=True):
         """Rows for the lines from `first` on."""
         self._wrapped_for = self._width
         for place, line in enumerate(self._lines[first:], first):
-            parts = wrapped(line.plain, self._wrapped_for) if self._wrap else [(0, len(line))]
+            parts = wrapped(line.plain, self._wrapped_for) if self._wrap else [(0, len(line.plain))]
             self._rows += [_Row(place, start, end) for start, end in parts]
             self._widest = max(self._widest, 0 if self._wrap else line.cell_length)
         self.virtual_size = Size(self._widest or self._wrapped_for, len(self._rows))
@@ -200,7 +212,8 @@ class LineView(ScrollView, can_focus=True):
 
     def _strip(self, place: int) -> Strip:
         row = self._rows[place]
-        line = self._lines[row.line]
+        found = self._lines[row.line]
+        line = Content.styled(*found) if isinstance(found, Plain) else found
         if self._query:
             line = self._marked(line, row.line)
         if (row.start, row.end) != (0, len(line)):
