@@ -82,26 +82,35 @@ class RunnerClient:
         if not answer.get("ok"):
             raise RunnerStartError(f"the runner did not start: {answer.get('message')}")
         self.ready = True
+        self.freeze()
         # Before anything of a candidate is loaded: a message that one could slow down would shorten all its times.
         # The shortest, because a busy machine only makes them longer.
         self.empty_seconds = min(self.timed_run(0, 0, EMPTY_SECONDS)[0] for _ in range(EMPTY_BLOCKS))
 
     def timed_run(self, first: int, count: int, timeout: float) -> tuple[float, dict[str, Any]]:
         """Wall seconds of one `run`, and its answer. The runner is stopped before and after: it works while it is
-        asked and at no other time, so an answer that comes early finds its outputs unfinished."""
+        asked and at no other time, so an answer that comes early finds its outputs unfinished. The time ends when
+        those processes are told to stop that are known, so what is done after the answer until then counts."""
         self.thaw()
         began = time.perf_counter()
         answer = self.request({"op": "run", "first": first, "count": count}, timeout)
+        self._stop_known()
         elapsed = time.perf_counter() - began
-        self.freeze()
+        self._stop_new()
         return elapsed, answer
 
     def freeze(self) -> None:
         """Stop the process and everything below it until `thaw` or the next request."""
+        self._stop_known()
+        self._stop_new()
+
+    def _stop_known(self) -> None:
         self._frozen = self._known
         for wanted in self._known:
             _signal(wanted, signal.SIGSTOP)
-        # Those known are stopped at once; looking for new ones takes longer, and they may start others meanwhile.
+
+    def _stop_new(self) -> None:
+        """Looking for them takes longer than stopping those that are known, and they may start others meanwhile."""
         while fresh := [pid for pid in descendants(self.process.pid) if pid not in self._frozen]:
             for pid in fresh:
                 _signal(pid, signal.SIGSTOP)
@@ -115,8 +124,8 @@ class RunnerClient:
         self._frozen = []
 
     def request(self, message: dict[str, Any], timeout: float, descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
-        """Send one operation and wait. Raises CandidateFailure if the runner crashes, hangs or reports a failure, and if
-        the answer does not repeat the ticket: it was written before the request was read.
+        """Send one operation and wait. Raises CandidateFailure if the runner crashes, hangs, reports a failure or gives
+        an answer without this request's ticket: it was written before the request was read.
         """
         self.wait_ready()
         if self._frozen:

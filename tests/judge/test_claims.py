@@ -19,7 +19,7 @@ wire.send(sock, {{"ok": True}})
 while True:
     message, _ = wire.receive(sock)
     time.sleep(0.02 * message["count"])
-    wire.send(sock, {{"ok": True, "seconds": 0.0, "device_ms": 1e-6}})
+    wire.send(sock, {{"ok": True, "seconds": 0.0, "device_ms": 1e-6, "ticket": message["ticket"]}})
 """
 
 
