@@ -1,18 +1,34 @@
-"""`python -m kernel_assistant_training tokenizer|pretrain|sft|ppo_single|rft|critic|ppo_agent|export|synth|label`.
+"""`python -m kernel_assistant_training COMMAND`: the stages of training, and what is done with their folders.
 
-Processes that these start do not load this file again, and so not torch.
+`--tensorboard` and `--no-tensorboard` are known by all (docs/training_metrics.md). Processes that these start do not
+load this file again, and so not torch.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
 from kernel_assistant.errors import EXIT_OK, EXIT_USAGE, KernelAssistantError
+from kernel_assistant_training.tracking.events import SETTING
 
-_COMMANDS = ("tokenizer", "pretrain", "sft", "ppo_single", "rft", "critic", "ppo_agent", "export", "synth", "label")
+_COMMANDS = (
+    "tokenizer",
+    "pretrain",
+    "sft",
+    "ppo_single",
+    "rft",
+    "critic",
+    "ppo_agent",
+    "export",
+    "synth",
+    "label",
+    "plot",
+)
 #: Those that are not called like their module.
-_MODULES = {"synth": "tasks.command", "label": "tasks.label"}
+_MODULES = {"synth": "tasks.command", "label": "tasks.label", "plot": "tracking.plot"}
+_TENSORBOARD = {"--tensorboard": "1", "--no-tensorboard": "0"}
 
 
 def main(words: list[str]) -> int:
@@ -20,8 +36,12 @@ def main(words: list[str]) -> int:
     if not words or words[0] not in _COMMANDS:
         sys.stderr.write(f"python -m kernel_assistant_training {'|'.join(_COMMANDS)} --help\n")
         return EXIT_USAGE
+    for word, said in _TENSORBOARD.items():
+        if word in words:
+            os.environ[SETTING] = said
+    rest = [word for word in words[1:] if word not in _TENSORBOARD]
     try:
-        import_module(f"kernel_assistant_training.{_MODULES.get(words[0], words[0])}").main(words[1:])
+        import_module(f"kernel_assistant_training.{_MODULES.get(words[0], words[0])}").main(rest)
     except KernelAssistantError as error:
         sys.stderr.write(f"{error.cause}\n{error.next_step}\n")
         return error.exit_code

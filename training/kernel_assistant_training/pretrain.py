@@ -141,7 +141,9 @@ def train(options: Options) -> Progress:
             progress = replace(progress, step=progress.step + 1, tokens=progress.tokens + tokens)
             meter.add(parts, norm, tokens)
             if progress.step % LOG_EVERY == 0 or progress.step <= 2:
-                _say(log, {**asdict(progress), "rate": rate, **meter.read(), **_of_stream(stream)})
+                figures = {**asdict(progress), "rate": rate, **meter.read(), **_of_stream(stream)}
+                control.report(progress.step, figures)
+                _print({"stage": STAGE, **figures})
             if not saved_middle and done(options, progress) >= 0.5:
                 saved_middle = True
                 save_folder(model, options.out / "middle")
@@ -270,23 +272,31 @@ def _document(options: Options) -> dict[str, Any]:
 
 
 def _say(log: Any, document: dict[str, Any]) -> None:
-    line = json.dumps({"stage": STAGE, "time": round(time.time(), 3), **document})
-    log.write(line + "\n")
+    line = {"stage": STAGE, "time": round(time.time(), 3), **document}
+    log.write(json.dumps(line) + "\n")
     log.flush()
-    sys.stdout.write(line + "\n")
+    _print(line)
+
+
+def _print(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
-def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training pretrain", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--shape", choices=SHAPES, default=Options.shape)
-    parser.add_argument("--attention", choices=("flex", "dense"), default=Options.attention)
-    parser.add_argument("--optimiser", choices=("muon", "adamw"), default=Options.optimiser)
-    parser.add_argument("--base", type=Path, metavar="FOLDER", help="begin with the weights of this model")
-    parser.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="kernel_assistant_training pretrain", description=__doc__)
+    found.add_argument("--out", type=Path, required=True)
+    found.add_argument("--shape", choices=SHAPES, default=Options.shape)
+    found.add_argument("--attention", choices=("flex", "dense"), default=Options.attention)
+    found.add_argument("--optimiser", choices=("muon", "adamw"), default=Options.optimiser)
+    found.add_argument("--base", type=Path, metavar="FOLDER", help="begin with the weights of this model")
+    found.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")
     for name in ("steps", "rows", "length", "processes", "keep", "warm_up", "held_out", "seed"):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Options, name))
+        found.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Options, name))
     for name in ("seconds", "rate", "decay", "prompt_weight"):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(Options, name))
-    train(Options(**vars(parser.parse_args(words))))
+        found.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(Options, name))
+    return found
+
+
+def main(words: list[str]) -> None:
+    train(Options(**vars(parser().parse_args(words))))

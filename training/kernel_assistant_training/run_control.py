@@ -12,6 +12,7 @@ from typing import Self
 
 from kernel_assistant.errors import StoreError, boundary
 from kernel_assistant.session.training_run import METRICS, RunState, Wish, ask, wish_of, write_status
+from kernel_assistant_training.tracking.events import Events, wanted
 
 LOOK_EVERY_S, SAY_EVERY_S = 1.0, 10.0
 
@@ -28,6 +29,7 @@ class RunControl:
         self._step = 0
         self._looked = self._said = 0.0
         self._stopped = False
+        self._events = Events(run, stage) if wanted() else None
         self.paused_s = 0.0
 
     def __enter__(self) -> Self:
@@ -38,6 +40,8 @@ class RunControl:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._events is not None:
+            self._events.close()
         if isinstance(error, KeyboardInterrupt):
             self._say(RunState.stopped, "interrupted")
             return
@@ -49,13 +53,17 @@ class RunControl:
         ask(self._run, Wish.go_on)
 
     def report(self, step: int, figures: Mapping[str, object]) -> None:
-        """A line of metrics. Numbers that are not finite are left out: JSON has none."""
+        """A line of metrics, and TensorBoard's event of it. Without numbers that are not finite: JSON has none."""
         self._step = step
         kept = {name: one for name, one in figures.items() if not isinstance(one, float) or math.isfinite(one)}
-        line = {"stage": self._stage, "step": step, "time": round(time.time(), 3), **kept}
+        now = round(time.time(), 3)
+        line = {"stage": self._stage, "step": step, "time": now, **kept}
         path = self._run / METRICS
         with boundary(StoreError, f"cannot write {path}"), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        if self._events is not None:
+            numbers = {n: one for n, one in kept.items() if isinstance(one, (int, float)) and not isinstance(one, bool)}
+            self._events.add(step, now, numbers)
         self._say(RunState.running)
 
     def goes_on(self, step: int, sleep: Callable[[float], None] = time.sleep) -> bool:

@@ -1,0 +1,1 @@
+"""A run's figures for other eyes: TensorBoard's events, and plots."""
