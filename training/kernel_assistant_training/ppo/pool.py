@@ -51,11 +51,12 @@ class Asked:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        return self.task.key, self.candidate.hash(), self.tier.value
+        """The task itself, not its canonical graph: that is the same at all sizes, what it takes is not."""
+        return self.task.kernel_task.hash(), self.candidate.hash(), self.tier.value
 
 
 class Known(Record, frozen=True, kw_only=True):
-    """A line of evaluations.jsonl."""
+    """A line of evaluations.jsonl. `task` is the hash of a `KernelTask`."""
 
     task: str
     evaluation: Evaluation
@@ -129,16 +130,17 @@ class Pool:
         self._build([one for one in fresh.values() if not screen(one.candidate, one.task.graph)])
         by_task: dict[str, list[Asked]] = {}
         for one in fresh.values():
-            by_task.setdefault(one.task.key, []).append(one)
+            by_task.setdefault(one.task.kernel_task.hash(), []).append(one)
         jobs = [Job(some[0].task, tuple((one.candidate, one.tier) for one in some)) for some in by_task.values()]
         self._run(jobs)
         for job in jobs:
+            task = job.task.kernel_task.hash()
             for (candidate, tier), found in zip(job.candidates, job.found, strict=True):
-                self._known[job.task.key, candidate.hash(), tier.value] = found
+                self._known[task, candidate.hash(), tier.value] = found
                 self.judged += 1
                 self.void += found is None
                 if found is not None:
-                    self._lines.add(Known(task=job.task.key, evaluation=found))
+                    self._lines.add(Known(task=task, evaluation=found))
         self._compiler.forget(one.candidate for one in fresh.values())
         return [self._known[one.key] for one in asked]
 
@@ -163,7 +165,7 @@ class Pool:
 
         def next_for(worker: PoolWorker) -> Job | None:
             with lock:
-                mine = next((job for job in waiting if job.task.key == worker.has_open), None)
+                mine = next((job for job in waiting if job.task.kernel_task.hash() == worker.has_open), None)
                 found = mine or (waiting[0] if waiting else None)
                 if found is not None:
                     waiting.remove(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,13 +35,14 @@ class Opened:
 @dataclass(eq=False)
 class Job:
     """A task with candidates; `found` has one entry for each once it is done, None where the judge was lost at it.
-    Without `opened` the task cannot be judged, and `why` says so."""
+    Without `opened` the task cannot be judged, and `why` says so. `losses` counts machines that were lost at it."""
 
     task: Task
     candidates: tuple[tuple[Candidate, Tier], ...]
     found: list[Evaluation | None] = field(default_factory=list)
     opened: Opened | None = None
     why: str = ""
+    losses: int = 0
 
 
 class PoolWorker:
@@ -68,18 +70,21 @@ class PoolWorker:
         self.has_open, self.lost = "", ""
         self.cache = cache
 
-    def do(self, job: Job) -> None:
-        """Whatever happens to the process, every candidate has an entry afterwards."""
+    def do(self, job: Job, judged: Callable[[Evaluation | None], None] = lambda found: None) -> None:
+        """Whatever happens to the process, every candidate has an entry afterwards; `judged` is told of each."""
         try:
             self._opened(job)
             for candidate, tier in job.candidates:
                 job.found.append(self._judged(self._opened(job), candidate, tier))
+                judged(job.found[-1])
         except UsageError as error:
             job.why = error.cause
         except KernelAssistantError as error:
             job.why = error.cause
             self._start_anew()
-        job.found += [None] * (len(job.candidates) - len(job.found))
+        while len(job.found) < len(job.candidates):
+            job.found.append(None)
+            judged(None)
 
     def close(self) -> None:
         self.process.kill()
@@ -97,7 +102,7 @@ class PoolWorker:
 
     def _opened(self, job: Job) -> Environment:
         """The environment of a job's task, which is opened unless it is. Raises UsageError where it cannot be."""
-        environment = self._environment if self.has_open == job.task.key else None
+        environment = self._environment if self.has_open == job.task.kernel_task.hash() else None
         if environment is None:
             self._shut()
             self._open = ExitStack()
@@ -117,7 +122,7 @@ class PoolWorker:
             )
             if canonical(environment.graph).text() != job.task.canonical.text():
                 raise UsageError(f"another graph was traced: {canonical(environment.graph).text()}")
-            self.has_open, self._environment = job.task.key, environment
+            self.has_open, self._environment = job.task.kernel_task.hash(), environment
         baseline = environment.baseline(compiled=False)
         job.opened = Opened(environment.graph, environment.facts, baseline, environment.device)
         return environment
