@@ -198,6 +198,8 @@ def trace(
     folders = _default_folders(environ)
     values: dict[str, Any] = {key: folders[key] for key in ("state_dir", "cache_dir", "runtime_dir")}
     origins = {name: Origin("default") for name in documentation()}
+    if environ.get(PREFIX + "HOME"):
+        origins |= dict.fromkeys(values, Origin("environment", PREFIX + "HOME"))
     layers = (
         _from_user_file(folders["config_file"]),
         _from_project(nearest_pyproject(start), warnings),

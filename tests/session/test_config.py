@@ -95,6 +95,7 @@ def test_every_value_knows_where_it_comes_from(tmp_path, environ):
     assert found["free_wins"] == ("environment", "KERNEL_ASSISTANT_FREE_WINS")
     assert found["detach"] == ("option", "")
     assert found["budget"] == ("default", "")
+    assert found["state_dir"] == found["runtime_dir"] == ("environment", "KERNEL_ASSISTANT_HOME")
     assert (settings.fail_under, settings.free_wins, settings.detach) == (1.05, False, True)
 
 
