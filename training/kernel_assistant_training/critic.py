@@ -22,18 +22,22 @@ from kernel_assistant_training.run_control import RunControl
 STAGE = "critic"
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="kernel_assistant_training critic", description=__doc__)
+    found.add_argument("--base", type=Path, required=True, help="the model that played")
+    found.add_argument("--trajectories", type=Path, nargs="+", required=True, help="folders of runs with its episodes")
+    found.add_argument("--out", type=Path, required=True, help="the run's folder")
+    found.add_argument("--epochs", type=int, default=10)
+    found.add_argument("--rate", type=float, default=1e-3)
+    found.add_argument("--budget", type=int, default=32768, help="padded tokens in one pass")
+    found.add_argument("--lam", type=float, default=1.0, help="of the targets")
+    found.add_argument("--seed", type=int, default=0)
+    return found
+
+
 def main(words: list[str]) -> None:
     """Ends with the folder, which is named."""
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training critic", description=__doc__)
-    parser.add_argument("--base", type=Path, required=True, help="the model that played")
-    parser.add_argument("--trajectories", type=Path, nargs="+", required=True, help="folders of runs with its episodes")
-    parser.add_argument("--out", type=Path, required=True, help="the run's folder")
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--budget", type=int, default=32768, help="padded tokens in one pass")
-    parser.add_argument("--lam", type=float, default=1.0, help="of the targets")
-    parser.add_argument("--seed", type=int, default=0)
-    sys.stdout.write(f"{train(parser.parse_args(words))}\n")
+    sys.stdout.write(f"{train(parser().parse_args(words))}\n")
 
 
 def train(options: argparse.Namespace) -> Path:

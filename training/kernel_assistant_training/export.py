@@ -56,10 +56,14 @@ def _same_tokens(folder: Path, back: Path) -> None:
             raise InternalError("the tokenizer that comes back from the file cuts text differently", "report this")
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="kernel_assistant_training export", description=__doc__)
+    found.add_argument("folder", type=Path, help="what pretrain or sft wrote")
+    found.add_argument("file", type=Path, help="kernel_assistant/serving/models/kernel-assistant.gguf ships")
+    return found
+
+
 def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training export", description=__doc__)
-    parser.add_argument("folder", type=Path, help="what pretrain or sft wrote")
-    parser.add_argument("file", type=Path, help="kernel_assistant/serving/models/kernel-assistant.gguf ships")
-    options = parser.parse_args(words)
+    options = parser().parse_args(words)
     options.file.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.write(json.dumps(export(options.folder, options.file)) + "\n")

@@ -5,6 +5,7 @@ The folder is one of `critic`, so that values are there from the first iteration
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from kernel_assistant_training.ppo.arguments import options_of, parser_of
@@ -15,7 +16,10 @@ STAGE = "ppo_agent"
 TURNS = 8
 
 
+def parser() -> argparse.ArgumentParser:
+    return parser_of(STAGE, __doc__, turns=TURNS)
+
+
 def main(words: list[str]) -> None:
     """Ends with the newest checkpoint, which is named."""
-    found = parser_of(STAGE, __doc__, turns=TURNS).parse_args(words)
-    sys.stdout.write(f"{run(options_of(STAGE, found))}\n")
+    sys.stdout.write(f"{run(options_of(STAGE, parser().parse_args(words)))}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from kernel_assistant_training.ppo.arguments import options_of, parser_of
@@ -10,7 +11,10 @@ from kernel_assistant_training.ppo.stage import run
 STAGE = "ppo_single"
 
 
+def parser() -> argparse.ArgumentParser:
+    return parser_of(STAGE, __doc__, turns=1)
+
+
 def main(words: list[str]) -> None:
     """Ends with the newest checkpoint, which is named."""
-    found = parser_of(STAGE, __doc__, turns=1).parse_args(words)
-    sys.stdout.write(f"{run(options_of(STAGE, found))}\n")
+    sys.stdout.write(f"{run(options_of(STAGE, parser().parse_args(words)))}\n")

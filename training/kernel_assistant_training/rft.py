@@ -28,19 +28,23 @@ STAGE = "rft"
 TURNS = 8
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="kernel_assistant_training rft", description=__doc__)
+    add_play(found, TURNS)
+    found.add_argument("--trajectories", type=Path, nargs="*", default=[], help="folders of runs, instead of playing")
+    found.add_argument("--most-each", type=int, default=4, help="episodes of one task that are learned")
+    found.add_argument("--trainer", choices=TRAINERS, default="trl", help="transformers needs accelerate alone")
+    found.add_argument("--epochs", type=float, default=2.0)
+    found.add_argument("--max-steps", dest="steps", type=int, default=-1)
+    found.add_argument("--seconds", type=float, default=0.0, help="of training, at most")
+    found.add_argument("--batch", type=int, default=32)
+    found.add_argument("--accumulate", type=int, default=1)
+    found.add_argument("--rate", type=float, default=1e-4)
+    return found
+
+
 def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training rft", description=__doc__)
-    add_play(parser, TURNS)
-    parser.add_argument("--trajectories", type=Path, nargs="*", default=[], help="folders of runs, instead of playing")
-    parser.add_argument("--most-each", type=int, default=4, help="episodes of one task that are learned")
-    parser.add_argument("--trainer", choices=TRAINERS, default="trl", help="transformers needs accelerate alone")
-    parser.add_argument("--epochs", type=float, default=2.0)
-    parser.add_argument("--max-steps", dest="steps", type=int, default=-1)
-    parser.add_argument("--seconds", type=float, default=0.0, help="of training, at most")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=1e-4)
-    sys.stdout.write(json.dumps(train(parser.parse_args(words))) + "\n")
+    sys.stdout.write(json.dumps(train(parser().parse_args(words))) + "\n")
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:

@@ -219,24 +219,28 @@ def _transformers(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], 
 TRAINERS = {"trl": (("trl", "datasets", "accelerate"), _trl), "transformers": (("accelerate",), _transformers)}
 
 
-def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training sft", description=__doc__)
-    parser.add_argument("--base", type=Path, required=True, help="the folder that pretrain wrote")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="kernel_assistant_training sft", description=__doc__)
+    found.add_argument("--base", type=Path, required=True, help="the folder that pretrain wrote")
+    found.add_argument(
         "--episodes", type=Path, nargs="+", required=True, help="JSON lines with messages, .gz and .xz too"
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for the model")
-    parser.add_argument("--trainer", choices=TRAINERS, default="trl", help="transformers needs accelerate alone")
-    parser.add_argument("--pairs-share", type=float, default=0.2, help="of the examples")
-    parser.add_argument("--epochs", type=float, default=2.0)
-    parser.add_argument("--steps", type=int, default=-1, help="at most, where it is given")
-    parser.add_argument(
+    found.add_argument("--out", type=Path, required=True, help="folder for the model")
+    found.add_argument("--trainer", choices=TRAINERS, default="trl", help="transformers needs accelerate alone")
+    found.add_argument("--pairs-share", type=float, default=0.2, help="of the examples")
+    found.add_argument("--epochs", type=float, default=2.0)
+    found.add_argument("--steps", type=int, default=-1, help="at most, where it is given")
+    found.add_argument(
         "--seconds", type=float, default=0.0, help="of training, at most; the rate falls by the clock then"
     )
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=3e-4)
-    parser.add_argument("--processes", type=int, default=1, help="that turn conversations into tokens")
-    parser.add_argument("--seed", type=int, default=0)
-    figures = train(parser.parse_args(words), tuple(pairs_of(target) for target in TARGETS))
+    found.add_argument("--batch", type=int, default=32)
+    found.add_argument("--accumulate", type=int, default=1)
+    found.add_argument("--rate", type=float, default=3e-4)
+    found.add_argument("--processes", type=int, default=1, help="that turn conversations into tokens")
+    found.add_argument("--seed", type=int, default=0)
+    return found
+
+
+def main(words: list[str]) -> None:
+    figures = train(parser().parse_args(words), tuple(pairs_of(target) for target in TARGETS))
     sys.stdout.write(json.dumps(figures) + "\n")
