@@ -11,7 +11,8 @@ import json
 import os
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,10 @@ def train(options: Options) -> Progress:
             rate = learning_rate(options, progress)
             for group in (group for optimiser in chosen for group in optimiser.param_groups):
                 group["lr"] = rate
-            batch = batch_of(stream.take(options.rows), options.prompt_weight, device)
+            with meter.host("taking"):
+                rows = stream.take(options.rows)
+            with meter.host("sending"):
+                batch = batch_of(rows, options.prompt_weight, device)
             with precision:
                 hidden = model.hidden(batch.ids, _mask(options, batch.documents), residual)
                 loss, parts = losses(
@@ -206,7 +210,11 @@ def weighted_losses(
 
 
 class Meter:
-    """Means since the last reading; the device is waited for only then."""
+    """Means since the last reading; the device is waited for only then.
+
+    `host_taking_s` and `host_sending_s` are the seconds of a step in which the host copied rows out of the pool, and
+    made tensors of them; what is left of a step is launching and waiting.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -216,7 +224,15 @@ class Meter:
         self._parts = torch.zeros(5, device=self._device)
         self._norm = torch.zeros((), device=self._device)
         self._steps = self._tokens = 0
+        self._host = {"taking": 0.0, "sending": 0.0}
         self._since = time.monotonic()
+
+    @contextmanager
+    def host(self, part: str) -> Iterator[None]:
+        """What is done inside is `part` of the host's time."""
+        began = time.perf_counter()
+        yield
+        self._host[part] += time.perf_counter() - began
 
     def add(self, parts: Tensor, norm: Tensor, tokens: int) -> None:
         self._parts += parts
@@ -233,6 +249,7 @@ class Meter:
             "prompt_loss": prompt_loss / max(prompt, 1e-9),
             "gradient_norm": norm,
             "tokens_per_s": self._tokens / (time.monotonic() - self._since),
+            **{f"host_{part}_s": seconds / self._steps for part, seconds in self._host.items()},
         }
         self._clear()
         return {name: round(value, 5) for name, value in found.items()}
