@@ -10,7 +10,8 @@ import os
 import sys
 from importlib import import_module
 
-from kernel_assistant.errors import EXIT_OK, EXIT_USAGE, KernelAssistantError
+from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK, EXIT_USAGE, KernelAssistantError
+from kernel_assistant_training.interrupts import Answering, Interrupted, raised
 from kernel_assistant_training.tracking.events import SETTING
 
 _COMMANDS = (
@@ -41,10 +42,14 @@ def main(words: list[str]) -> int:
             os.environ[SETTING] = said
     rest = [word for word in words[1:] if word not in _TENSORBOARD]
     try:
-        import_module(f"kernel_assistant_training.{_MODULES.get(words[0], words[0])}").main(rest)
+        with Answering(raised):
+            import_module(f"kernel_assistant_training.{_MODULES.get(words[0], words[0])}").main(rest)
     except KernelAssistantError as error:
         sys.stderr.write(f"{error.cause}\n{error.next_step}\n")
         return error.exit_code
+    except KeyboardInterrupt as error:
+        sys.stderr.write(f"{words[0]} was ended by {str(error) or 'SIGINT'}: the same command goes on where it was\n")
+        return error.exit_code if isinstance(error, Interrupted) else EXIT_CANCELLED
     return EXIT_OK
 
 

@@ -1,7 +1,8 @@
-"""What a training loop tells of itself and is told by people: docs/training_metrics.md."""
+"""What a training loop tells of itself and is told by people: docs/training_metrics.md, docs/training_failures.md."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -12,43 +13,58 @@ from typing import Self
 
 from kernel_assistant.errors import StoreError, boundary
 from kernel_assistant.session.training_run import METRICS, RunState, Wish, ask, wish_of, write_status
+from kernel_assistant_training.interrupts import Answering, Interrupted
 from kernel_assistant_training.tracking.events import Events, wanted
 
 LOOK_EVERY_S, SAY_EVERY_S = 1.0, 10.0
+#: What is told to everybody (a terminal's Ctrl-C, handed on by a parent) comes twice; a person who insists, later.
+SAME_S = 2.0
 
 
 class RunControl:
     """Of one stage in folder `run`. As a context it says how the stage ended; an exception makes that `failed`.
 
-    `paused_s` is how long it was paused so far, for clocks that do not count it. Raises StoreError where a file cannot
-    be written.
+    A signal is a wish to stop, after which the context is left by Interrupted; with `at_once`, and for a second signal,
+    that is raised where the main thread is. `paused_s` is how long it was paused so far, for clocks that do not count
+    it. Raises StoreError where a file cannot be written.
     """
 
-    def __init__(self, run: Path, stage: str) -> None:
-        self._run, self._stage = run, stage
+    def __init__(self, run: Path, stage: str, *, at_once: bool = False) -> None:
+        self._run, self._stage, self._at_once = run, stage, at_once
         self._step = 0
-        self._looked = self._said = 0.0
+        self._looked = self._said = self._signalled = 0.0
         self._stopped = False
+        self._signal = 0
+        self._answering = Answering(self._hear)
         self._events = Events(run, stage) if wanted() else None
         self.paused_s = 0.0
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal came: what follows training is for another time."""
+        return bool(self._signal)
+
     def __enter__(self) -> Self:
         ask(self._run, Wish.go_on)
+        _drop_half_a_line(self._run / METRICS)
         self._say(RunState.running)
+        self._answering.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._answering.__exit__()
         if self._events is not None:
             self._events.close()
-        if isinstance(error, KeyboardInterrupt):
-            self._say(RunState.stopped, "interrupted")
-            return
         if error is not None:
-            lines = str(error).splitlines()
-            self._say(RunState.failed, f"{type(error).__name__}: {lines[0] if lines else ''}")
+            # What ended it is what is told, also where the disk is full.
+            with contextlib.suppress(StoreError):
+                self._say(*_ending(error))
             return
+        if self._signal:
+            self._say(RunState.stopped, "interrupted")
+            raise Interrupted(self._signal)
         self._say(RunState.stopped if self._stopped else RunState.ended)
         ask(self._run, Wish.go_on)
 
@@ -77,13 +93,21 @@ class RunControl:
         wish = wish_of(self._run)
         if wish is Wish.pause:
             wish = self._wait(sleep)
-        self._stopped = wish is Wish.stop
+        self._stopped |= wish is Wish.stop
         return not self._stopped
+
+    def _hear(self, number: int) -> None:
+        """A signal, in the main thread."""
+        again = bool(self._signal) and time.monotonic() - self._signalled > SAME_S
+        if not self._signal:
+            self._signal, self._signalled, self._stopped = number, time.monotonic(), True
+        if self._at_once or again:
+            raise Interrupted(number)
 
     def _wait(self, sleep: Callable[[float], None]) -> Wish:
         began = time.monotonic()
         self._say(RunState.paused)
-        while (wish := wish_of(self._run)) is Wish.pause:
+        while (wish := wish_of(self._run)) is Wish.pause and not self._stopped:
             sleep(LOOK_EVERY_S / 2)
         self.paused_s += time.monotonic() - began
         self._say(RunState.running)
@@ -92,3 +116,19 @@ class RunControl:
     def _say(self, state: RunState, message: str = "") -> None:
         self._said = time.monotonic()
         write_status(self._run, self._stage, state, self._step, message)
+
+
+def _ending(error: BaseException) -> tuple[RunState, str]:
+    if isinstance(error, KeyboardInterrupt):
+        return RunState.stopped, "interrupted"
+    lines = str(error).splitlines()
+    return RunState.failed, f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _drop_half_a_line(path: Path) -> None:
+    """What a kill or a full disk cut off would spoil the line that is written behind it."""
+    if not path.is_file():
+        return
+    with boundary(StoreError, f"cannot mend {path}"), path.open("rb+") as file:
+        head, end, _ = file.read().rpartition(b"\n")
+        file.truncate(len(head) + len(end))
