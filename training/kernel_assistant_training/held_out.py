@@ -15,6 +15,7 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.transcript import Message
+from kernel_assistant_training.interrupts import belong_to_parent
 from kernel_assistant_training.source import TARGETS
 
 #: Answers of the teacher that one is compared with.
@@ -82,6 +83,8 @@ class HeldOutMaker:
 
 
 def write_tasks(file: Path, count: int, seed: int) -> None:
+    """A process of its own."""
+    belong_to_parent()
     found = [task for target in TARGETS for task in tasks(target, count, seed)]
     file.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in found))
 

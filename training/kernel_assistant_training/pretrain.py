@@ -1,14 +1,13 @@
 """Stage 0: `python -m kernel_assistant_training pretrain --out FOLDER --seconds 480`.
 
 Trains on un-run pairs until the time is over. Leaves in FOLDER: `model/` (and `middle/`, from half of the time on),
-`metrics.jsonl`, `checkpoint.pt` (for `--resume`), `answers.jsonl` (greedy answers to held-out tasks).
+`metrics.jsonl`, `checkpoint.pt` (each minute, for `--resume`), `answers.jsonl` (greedy answers to held-out tasks).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -22,13 +21,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kernel_assistant.errors import InternalError
 from kernel_assistant_training.architecture import SHIPPED, SMALL, Llama, Mask, block_mask, dense_mask
 from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import judge_greedy
 from kernel_assistant_training.held_out import HeldOutMaker
 from kernel_assistant_training.optimiser import optimisers
 from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
+from kernel_assistant_training.pretrain_checkpoint import Checkpoint
 from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_training.saving import written
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 from kernel_assistant_training.stream import Stream, StreamOptions
 from kernel_assistant_training.tokenizer import load, vocabulary_size
@@ -60,6 +62,7 @@ class Options:
     attention: str = "flex"
     held_out: int = 200
     seed: int = 0
+    checkpoint_seconds: float = 60.0
     resume: bool = False
     base: Path | None = None
     sources: tuple[Source, ...] = field(default=(), repr=False)
@@ -98,7 +101,8 @@ def train(options: Options) -> Progress:
     shape = replace(SHAPES[options.shape], vocabulary=vocabulary_size(load()))
     model = (Llama(shape) if options.base is None else load_folder(options.base)).to(device)
     chosen = optimisers(model, options.optimiser, options.rate)
-    progress = _resume(model, chosen, options, device) if options.resume else Progress()
+    checkpoint = Checkpoint(options.out / "checkpoint.pt", model, chosen, options.checkpoint_seconds)
+    progress = _resumed(checkpoint, device) if options.resume else Progress()
     earlier = progress.seconds
     sources = options.sources or tuple(pairs_of(target) for target in TARGETS)
     # Another run has other conversations.
@@ -118,7 +122,7 @@ def train(options: Options) -> Progress:
         (options.out / "metrics.jsonl").open("a", encoding="utf-8") as log,
     ):
         _say(log, {"options": _document(options), "parameters": sum(weight.numel() for weight in model.parameters())})
-        meter = Meter(device)
+        meter, norm = Meter(device), None
         while True:
             wanted = control.goes_on(progress.step)
             progress = replace(progress, seconds=earlier + time.monotonic() - began - control.paused_s)
@@ -128,7 +132,7 @@ def train(options: Options) -> Progress:
             for group in (group for optimiser in chosen for group in optimiser.param_groups):
                 group["lr"] = rate
             with meter.host("taking"):
-                rows = stream.take(options.rows)
+                rows = _taken(stream, options.rows, checkpoint, progress, norm)
             with meter.host("sending"):
                 batch = batch_of(rows, options.prompt_weight, device)
             with precision:
@@ -145,17 +149,24 @@ def train(options: Options) -> Progress:
             progress = replace(progress, step=progress.step + 1, tokens=progress.tokens + tokens)
             meter.add(parts, norm, tokens)
             if progress.step % LOG_EVERY == 0 or progress.step <= 2:
-                figures = {**asdict(progress), "rate": rate, **meter.read(), **_of_stream(stream)}
+                measured = meter.read()
+                checkpoint.check(measured)
+                figures = {**asdict(progress), "rate": rate, **measured, **_of_stream(stream)}
                 control.report(progress.step, figures)
                 _print({"stage": STAGE, **figures})
             if not saved_middle and done(options, progress) >= 0.5:
                 saved_middle = True
-                save_folder(model, options.out / "middle")
-                _save_checkpoint(model, chosen, progress, options)
-        save_folder(model, options.out / "model")
-        _save_checkpoint(model, chosen, progress, options)
+                checkpoint.save(asdict(progress), norm)
+                with written(options.out / "middle", checkpoint.named()):
+                    save_folder(model, options.out / "middle")
+            elif checkpoint.due:
+                checkpoint.save(asdict(progress), norm)
+        checkpoint.save(asdict(progress), norm)
+        with written(options.out / "model", checkpoint.named()):
+            save_folder(model, options.out / "model")
         _say(log, {**asdict(progress), "ended": True, **_of_stream(stream), "different": stream.different()})
-        held_out.wait()
+        if not control.interrupted:
+            held_out.wait()
     del model, chosen
     figures = judge_greedy(options.out / "model", options.out / "held_out.jsonl", options.out / "answers.jsonl", device)
     with (options.out / "metrics.jsonl").open("a", encoding="utf-8") as log:
@@ -263,24 +274,20 @@ def _of_stream(stream: Stream) -> dict[str, Any]:
     return {**asdict(stream.counts), "waiting_rows": stream.waiting}
 
 
-def _save_checkpoint(model: Llama, chosen: list[torch.optim.Optimizer], progress: Progress, options: Options) -> None:
-    """Written whole or not at all."""
-    fresh = options.out / "checkpoint.new"
-    states = [optimiser.state_dict() for optimiser in chosen]
-    state = {"model": model.state_dict(), "optimisers": states, "progress": asdict(progress)}
-    torch.save(state, fresh)
-    os.replace(fresh, options.out / "checkpoint.pt")
+def _taken(stream: Stream, rows: int, checkpoint: Checkpoint, progress: Progress, norm: Tensor | None) -> Rows:
+    """The next rows. Where no process makes any more, what was learned so far is saved first."""
+    try:
+        return stream.take(rows)
+    except InternalError as error:
+        checkpoint.save(asdict(progress), norm)
+        raise InternalError(f"{error.cause}; {checkpoint.named()}", error.next_step) from error
 
 
-def _resume(model: Llama, chosen: list[torch.optim.Optimizer], options: Options, device: torch.device) -> Progress:
-    file = options.out / "checkpoint.pt"
-    if not file.is_file():
+def _resumed(checkpoint: Checkpoint, device: torch.device) -> Progress:
+    known = checkpoint.load(device)
+    if known is None:
         return Progress()
-    state = torch.load(file, map_location=device, weights_only=True)
-    model.load_state_dict(state["model"])
-    for optimiser, known in zip(chosen, state["optimisers"], strict=True):
-        optimiser.load_state_dict(known)
-    progress = Progress(**state["progress"])
+    progress = Progress(**known)
     return replace(progress, runs=progress.runs + 1)
 
 
@@ -310,7 +317,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")
     for name in ("steps", "rows", "length", "processes", "keep", "warm_up", "held_out", "seed"):
         found.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Options, name))
-    for name in ("seconds", "rate", "decay", "prompt_weight"):
+    for name in ("seconds", "rate", "decay", "prompt_weight", "checkpoint_seconds"):
         found.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(Options, name))
     return found
 

@@ -1,0 +1,34 @@
+"""What every stage does when it writes weights: a full disk is named, and so is the checkpoint before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from kernel_assistant.errors import StoreError
+
+
+@contextmanager
+def written(what: Path, known: str = "") -> Iterator[None]:
+    """Turns a failure to write weights within the block into StoreError; `known` says where training can go on."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        cause = "; ".join(part for part in (f"{what} could not be written: {first_line(error)}", known) if part)
+        raise StoreError(cause, "make room, and start it again") from error
+
+
+def flush(path: Path) -> None:
+    """A file, or all files below a folder, to the disk: before a name says that it is whole."""
+    for file in [path] if path.is_file() else path.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+
+
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
