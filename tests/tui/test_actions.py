@@ -11,11 +11,14 @@ import pytest
 from kernel_assistant.cli.app import cli
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import UsageError
+from kernel_assistant.session.class_state import ClassState
 from kernel_assistant_tui.actions import ACTIONS, table
 from kernel_assistant_tui.flows.settings import write
 from kernel_assistant_tui.keys import bindings, footer_keys
 from kernel_assistant_tui.preferences import Preferences, read_preferences
+from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.screens.panes import PANES
+from kernel_assistant_tui.screens.possible import Situation, why_not
 from kernel_assistant_tui.themes import draws_boxes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,11 +44,28 @@ def test_the_documentation_has_the_keys_as_they_are():
 
 
 def test_the_footer_has_every_action_that_makes_sense():
-    keys = footer_keys(Preferences(), lambda action: True)
+    keys = footer_keys(Preferences(), lambda action: True, (), "")
     shown = {key.action for key in keys}
     assert shown == {f"screen.act('{one.name}')" for one in ACTIONS if one.name != "next_tab"}
     assert next(key.shown for key in keys if "previous_tab" in key.action) == "[ ]"
-    assert [key.label for key in footer_keys(Preferences(), lambda action: action.name == "quit")] == ["quit"]
+    only = footer_keys(Preferences(), lambda action: action.name in ("quit", "modules"), ("quit",), "modules")
+    assert [(key.label, key.here) for key in only] == [("modules", True)]
+
+
+@pytest.mark.parametrize("needs", sorted({action.needs for action in ACTIONS}))
+def test_an_action_that_makes_no_sense_says_why(needs):
+    nothing = Situation(module=None, subject=None, job=None, scanning=False, others=False)
+    for action in ACTIONS:
+        if action.needs == needs:
+            said = why_not(action, nothing)
+            assert said.startswith(f"{action.label}: ") if needs else not said
+
+
+def test_what_there_is_makes_actions_possible():
+    applied = Module(Path("m.py"), "m.py", "M", 1, ClassState(applied=True, outcome="improved"))
+    now = Situation(module=applied, subject=applied, job=None, scanning=True, others=True)
+    impossible = {action.name for action in ACTIONS if why_not(action, now)}
+    assert impossible == {"steer", "resume", "close_tab"}
 
 
 def test_bindings_are_named_for_the_keymap():

@@ -77,6 +77,16 @@ async def test_the_palette_does_what_the_key_does(project):
         await until(pilot, "nothing yet: choose a class and start")
 
 
+async def test_what_cannot_be_done_says_why_by_key_and_in_the_palette(project):
+    async with opened(project, size=(80, 24)) as pilot:
+        await until(pilot, "Gate", "model.py:5")
+        await pilot.press("w", "w")
+        await until(pilot, "export: there are no kernels yet")
+        assert len(pilot.app._notifications) == 1
+        await pilot.press("ctrl+p", *"exp")
+        await until(pilot, "not now: export: there are no")
+
+
 async def test_options_are_checked_before_anything_starts(project):
     async with opened(project) as pilot:
         await until(pilot, "Gate")

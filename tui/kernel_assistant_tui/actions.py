@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Action:
-    """`needs` says where it makes sense: "module" (one is chosen), "job" (a tab shows one), "running", "ended",
-    "interrupted" or "kernels" (a job that found some), "applied", "models" (a running job that a model may play) or ""
-    for always. `command` does the same without a screen."""
+    """`needs` says where it makes sense: "module" (one is chosen), "job" (a tab shows one), "running", "interrupted",
+    "kernels" (a job that found some), "applied", "tabs" (there are others) or "" for always. `command` does the same
+    without a screen."""
 
     name: str
     key: str
@@ -56,8 +56,8 @@ ACTIONS = (
     Action("result", "3", "result", "show the best result"),
     Action("devices", "4", "devices", "show the devices", "doctor"),
     Action("training", "5", "training", "show a training run"),
-    Action("previous_tab", "left_square_bracket", "tab", "the tab before"),
-    Action("next_tab", "right_square_bracket", "tab", "the tab behind"),
+    Action("previous_tab", "left_square_bracket", "tab", "the tab before", "", "tabs"),
+    Action("next_tab", "right_square_bracket", "tab", "the tab behind", "", "tabs"),
     Action("close_tab", "K", "close tab", "close the tab; its job goes on", "", "job"),
     Action("history", "h", "history", "everything that was done, with search", "history"),
     Action("settings", "comma", "settings", "what is set, where that comes from, and changing it", "config list"),

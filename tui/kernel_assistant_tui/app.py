@@ -18,8 +18,7 @@ from kernel_assistant.config import Settings, resolve, user_file
 from kernel_assistant.errors import UsageError
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.settings_file import set_in_file
-from kernel_assistant_tui.actions import shown_key
-from kernel_assistant_tui.keys import palette_actions
+from kernel_assistant_tui.actions import ACTIONS, shown_key
 from kernel_assistant_tui.preferences import Preferences, read_preferences
 from kernel_assistant_tui.project.project import Project
 from kernel_assistant_tui.screens.main import MainScreen
@@ -99,8 +98,11 @@ class KernelAssistant(App[int]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the palette lists: our actions, and choosing a theme."""
         if isinstance(screen, MainScreen):
-            for one in palette_actions(screen.can):
+            for one in ACTIONS:
+                if one.name == "palette":
+                    continue
                 words = f"{one.what} ({one.command})" if one.command else one.what
+                words = f"not now: {why}" if (why := screen.why_not(one)) else words
                 yield SystemCommand(one.label, words, lambda name=one.name: screen.action_act(name))
         yield SystemCommand("theme", "choose colours", self.action_change_theme)
 

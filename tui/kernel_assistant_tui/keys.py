@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from textual.binding import Binding
 
@@ -25,18 +25,17 @@ def bindings() -> list[Binding]:
     ]
 
 
-def footer_keys(preferences: Preferences, enabled: Callable[[Action], bool]) -> list[Key]:
-    """Of the actions that make sense now, in order."""
-    joined = set(_TOGETHER.values())
-    return [_key(one, preferences) for one in ACTIONS if one.name not in joined and enabled(one)]
+def footer_keys(
+    preferences: Preferences, enabled: Callable[[Action], bool], named: Collection[str], pane: str
+) -> list[Key]:
+    """Of the actions that make sense now, in order, but those that are `named` on the screen already. `pane` is the
+    one that has the keys."""
+    left_out = {*_TOGETHER.values(), *named}
+    return [_key(one, preferences, pane) for one in ACTIONS if one.name not in left_out and enabled(one)]
 
 
-def palette_actions(enabled: Callable[[Action], bool]) -> Iterable[Action]:
-    return (one for one in ACTIONS if one.name != "palette" and enabled(one))
-
-
-def _key(action: Action, preferences: Preferences) -> Key:
+def _key(action: Action, preferences: Preferences, pane: str) -> Key:
     shown = shown_key(preferences.key(action.name))
     if action.name in _TOGETHER:
         shown += " " + shown_key(preferences.key(_TOGETHER[action.name]))
-    return Key(shown, action.label, f"screen.act('{action.name}')")
+    return Key(shown, action.label, f"screen.act('{action.name}')", action.name == pane)

@@ -50,6 +50,23 @@ def test_a_chart_fits_and_says_its_ends(size, utf8):
     assert (first, last) == (len(drawn) - 1, 0) or first - last > 0.8 * len(drawn)
 
 
+def test_the_dotted_line_says_where_it_is(utf8):
+    lines = plain(chart([RISING], 60, 12, braille=utf8, level=3.0))
+    mark = "·" if utf8 else "."
+    dotted = [line for line in lines if line.count(mark) > 10]
+    assert len(dotted) == 1 and dotted[0].split()[0].rstrip("│|" + mark) == "3"
+
+
+def test_steps_that_stay_equal_are_one_line(utf8):
+    corners = [(1.0, 2.0), (5.0, 2.0), (5.0, 4.0), (9.0, 4.0)]
+    points = [(float(x), 2.0 if x < 5 else 4.0) for x in range(1, 10)]
+    known, many = (
+        chart([Series("s", one, "", steps=steps)], 40, 10, braille=utf8)
+        for one, steps in ((corners, False), (points, True))
+    )
+    assert plain(known) == plain(many)
+
+
 def test_a_chart_without_room_or_numbers_is_none(utf8):
     assert chart([RISING], 23, 10, braille=utf8) == []
     assert chart([RISING], 40, 4, braille=utf8) == []

@@ -14,7 +14,7 @@ from textual.geometry import Offset
 from textual.selection import Selection
 
 from kernel_assistant_tui.widgets.glyphs import ascii_of, clean
-from kernel_assistant_tui.widgets.line_view import LineView
+from kernel_assistant_tui.widgets.line_view import LineView, Plain
 from kernel_assistant_tui.widgets.wrapping import wrapped
 
 
@@ -50,6 +50,19 @@ def test_rows_hold_every_character_once_and_fit(text, width):
     rows = wrapped(text, width)
     assert "".join(text[start:end] for start, end in rows) == text
     assert all(cell_len(text[start:end]) <= width for start, end in rows)
+
+
+def test_words_are_wrapped_also_where_code_is_not():
+    async def play(app, pilot):
+        app.view.replace([Plain("word " * 20, ""), Content("code " * 20)])
+        await pilot.pause()
+        assert app.seen[0].startswith("word") and app.seen[1].startswith("word")
+        assert sum("code" in row for row in app.seen) == 1 and app.view.virtual_size.width == 100
+        await pilot.resize_terminal(25, 10)
+        await pilot.pause()
+        assert sum("word" in row for row in app.seen) >= 4
+
+    driven(play, wrap=False)
 
 
 def test_lines_break_behind_words():

@@ -7,6 +7,7 @@ import importlib
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ScreenStackError
@@ -19,14 +20,14 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from kernel_assistant.errors import KernelAssistantError, UsageError
-from kernel_assistant.records import JobOutcome
 from kernel_assistant.session.scan_process import ScanProcess
 from kernel_assistant_tui.actions import BY_NAME, Action, shown_key
 from kernel_assistant_tui.following import Following
 from kernel_assistant_tui.jobs import OpenJob
 from kernel_assistant_tui.keys import bindings, footer_keys
 from kernel_assistant_tui.project.module import Module
-from kernel_assistant_tui.screens.panes import PANES
+from kernel_assistant_tui.screens.panes import PANES, SIDE_BY_SIDE, is_wide
+from kernel_assistant_tui.screens.possible import Situation, why_not
 from kernel_assistant_tui.widgets.footer import Key, Keys
 from kernel_assistant_tui.widgets.glyphs import clean
 from kernel_assistant_tui.widgets.modules import Modules
@@ -34,10 +35,10 @@ from kernel_assistant_tui.widgets.modules import Modules
 if TYPE_CHECKING:
     from kernel_assistant_tui.app import KernelAssistant
 
-#: Outcomes of jobs that leave a candidate.
-_WITH_KERNELS = (JobOutcome.improved.value, JobOutcome.no_measurable_gain.value)
 #: For a key to come up from a pane to the application.
 _SETTLE_S = 2.0
+#: What is said stands for so long, and is not said again meanwhile.
+_SAID_S = 5.0
 
 
 class ActingScreen(Screen[None]):
@@ -51,6 +52,9 @@ class ActingScreen(Screen[None]):
         super().__init__(id=id)
         self._pane = "modules"
         self._open: set[str] = set()
+        self._said, self._said_at = "", float("-inf")
+        #: The training run is shown, and no job.
+        self.in_training = False
         #: A program of the user's that runs under the recorder.
         self.scanning: ScanProcess | None = None
 
@@ -101,7 +105,10 @@ class ActingScreen(Screen[None]):
 
     def say(self, words: str, *, severity: str = "information") -> None:
         words = "\n".join(clean(line) for line in words.splitlines())
-        self.notify(words, severity=severity, markup=False, timeout=10 if severity == "error" else 5)  # type: ignore[arg-type]
+        if words == self._said and monotonic() - self._said_at < _SAID_S:
+            return
+        self._said, self._said_at = words, monotonic()
+        self.notify(words, severity=severity, markup=False, timeout=2 * _SAID_S if severity == "error" else _SAID_S)  # type: ignore[arg-type]
 
     def say_error(self, error: KernelAssistantError) -> None:
         self.say(f"{error.cause}\n{error.next_step}" if error.next_step else error.cause, severity="error")
@@ -115,26 +122,13 @@ class ActingScreen(Screen[None]):
         """Show a pane, give it the keys, and draw the job that is shown."""
         raise NotImplementedError
 
+    def why_not(self, action: Action) -> str:
+        """Why an action makes no sense now, "" for one that does."""
+        others = any(one.key != self.following.key or self.in_training for one in self.following.jobs)
+        return why_not(action, Situation(self.module, self.subject, self.job, self.scanning is not None, others))
+
     def can(self, action: Action) -> bool:
-        """Whether an action makes sense now."""
-        job, module = self.job, self.module
-        match action.needs:
-            case "module":
-                return module is not None
-            case "job":
-                return job is not None
-            case "running":
-                scan = action.name == "cancel" and self.scanning is not None
-                return scan or (job is not None and job.running)
-            case "interrupted":
-                return job is not None and job.interrupted
-            case "kernels":
-                return (job is not None and job.has_kernels) or (
-                    module is not None and module.state.outcome in _WITH_KERNELS
-                )
-            case "applied":
-                return (found := self.subject) is not None and found.state.applied
-        return True
+        return not self.why_not(action)
 
     def refresh_keys(self) -> None:
         try:
@@ -145,7 +139,9 @@ class ActingScreen(Screen[None]):
             ]
             # A pane's own meaning of a key goes first where it has the keys.
             taken = {key.shown for key in own}
-            ours = [key for key in footer_keys(self.work.preferences, self.can) if key.shown not in taken]
+            named = SIDE_BY_SIDE if is_wide(self.app.size) else ()
+            keys = footer_keys(self.work.preferences, self.can, named, "" if named else self.pane)
+            ours = [key for key in keys if key.shown not in taken]
             self.query_one(Keys).show([*ours, *own])
         except NoMatches:
             pass  # the screen is being built or taken down
@@ -161,11 +157,14 @@ class ActingScreen(Screen[None]):
         return not any(key in node._bindings.key_to_bindings for node in panes for key in keys)
 
     def action_act(self, name: str) -> None:
-        """Do the action `name`: what only moves about is done at once, the rest in a flow.
+        """Do the action `name`: what only moves about is done at once, the rest in a flow; or say why not.
 
         A second dialog of an action whose first is still open is not opened.
         """
-        if name in self._open or not self.can(BY_NAME[name]):
+        if name in self._open:
+            return
+        if why := self.why_not(BY_NAME[name]):
+            self.say(why, severity="warning")
             return
         if name in PANES and name != "training":
             self.show_pane(name)

@@ -41,7 +41,6 @@ class MainScreen(ActingScreen):
         super().__init__(id=id)
         self._root = root
         self.training_open = False
-        self.in_training = False
         self._steering = False
         self.following = Following(self)
 

@@ -32,6 +32,9 @@ PANES = {
     )
 }
 
+#: Those that are always there in a wide window, with their keys in their frames.
+SIDE_BY_SIDE = frozenset(("modules", "episode", "result", "devices"))
+
 
 def is_wide(size: Size) -> bool:
     return size.width >= WIDE

@@ -69,19 +69,21 @@ def chart(
     legend: bool = True,
 ) -> list[Content]:
     """`height` lines of `width` cells: legend, curves with the highest and lowest value at the left, and what is
-    `across`. `level` is a dotted line. Nothing where there is no room or no finite point."""
+    `across`. `level` is a dotted line, named at the left. Nothing where there is no room or no finite point."""
     kept = [Series(one.name, _finite(one.points), one.style, one.steps) for one in series]
     kept = [one for one in kept if one.points]
     if not kept or height < 5 or width < 24:
         return []
     frame = Frame.around([point for one in kept for point in one.points], level)
-    marks = [label(frame.high), label(frame.low)]
-    margin = max(map(len, marks))
-    columns, rows = width - margin - 1, height - 1 - legend
-    cells = _cells(kept, frame, columns, rows, braille)
-    beside = [marks[0], *([""] * (rows - 2)), marks[1]]
-    bar = "│" if braille else "|"
+    rows = height - 1 - legend
+    beside = [label(frame.high), *([""] * (rows - 2)), label(frame.low)]
     dotted = None if level is None else frame.place((frame.left, level), 1, rows)[1]
+    if level is not None and dotted is not None:
+        beside[dotted] = label(level)
+    margin = max(map(len, beside))
+    columns = width - margin - 1
+    cells = _cells(kept, frame, columns, rows, braille)
+    bar = "│" if braille else "|"
     lines = [_legend(kept, braille, width)] if legend else []
     for row in range(rows):
         drawn: list[Content | str] = [Content.styled(f"{beside[row]:>{margin}}{bar}", _FRAME)]

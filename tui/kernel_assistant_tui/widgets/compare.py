@@ -11,24 +11,25 @@ from kernel_assistant.session.words import interval, milliseconds, of_roofline, 
 from kernel_assistant_tui.view.job_view import Seen
 from kernel_assistant_tui.widgets.code import diff_lines, sources_diff
 from kernel_assistant_tui.widgets.glyphs import clean
+from kernel_assistant_tui.widgets.line_view import Plain
 
 NO_SOURCE = "its source is not here yet: it comes when its turn ends, from another machine when the job ends"
 
 
-def compared(first: Seen, second: Seen, sources: Mapping[str, Mapping[str, str]], width: int) -> list[Content]:
+def compared(first: Seen, second: Seen, sources: Mapping[str, Mapping[str, str]], width: int) -> list[Content | Plain]:
     """`sources`: candidate → files."""
     size = max(12, (width - 16) // 2)
-    lines = [_row("", first.candidate[:8], second.candidate[:8], size, "bold $text-primary")]
+    lines: list[Content | Plain] = [_row("", first.candidate[:8], second.candidate[:8], size, "bold $text-primary")]
     for name, left, right in _rows(first, second):
         lines.append(_row(name, left, right, size))
     lines.append(Content(""))
     before, after = (sources.get(one.candidate, {}) for one in (first, second))
     for one, found in ((first, before), (second, after)):
         if not found:
-            lines.append(Content.styled(f"{one.candidate[:8]}: {NO_SOURCE}", "$text-warning"))
+            lines.append(Plain(f"{one.candidate[:8]}: {NO_SOURCE}", "$text-warning"))
     if before and after:
         diff = sources_diff(before, after)
-        lines += diff_lines(diff) if diff else [Content("the sources are the same: plan or launches differ")]
+        lines += diff_lines(diff) if diff else [Plain("the sources are the same: plan or launches differ", "")]
     return lines
 
 

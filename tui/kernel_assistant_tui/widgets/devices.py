@@ -14,6 +14,8 @@ from kernel_assistant_tui.devices.reading import Reading
 from kernel_assistant_tui.widgets.gauges import device_lines
 
 EVERY_S = 1.0
+#: Lines that there is room for in a pane that is as high as what it says.
+ROOM = 7
 
 
 class Devices(VerticalScroll):
@@ -66,5 +68,6 @@ class Devices(VerticalScroll):
     def _draw(self) -> None:
         if self._reading is not None:
             shown = self.query_one("#device-lines", Static)
-            lines = device_lines(self._reading, self._history, shown.content_size.width, self.size.height)
-            shown.update(Content("\n").join(lines))
+            height = max(ROOM, self.size.height)
+            lines = device_lines(self._reading, self._history, shown.content_size.width, height)
+            shown.update(Content("\n").join(lines), layout=len(lines) != shown.content_size.height)

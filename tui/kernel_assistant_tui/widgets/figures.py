@@ -30,7 +30,7 @@ NO_CEILING = "the ceilings of this device are not known"
 EMPTY = "No result yet. Choose a module and start."
 NOTHING_RIGHT = "nothing right so far"
 #: Cells that the table of times takes with its names in full.
-_TIMES = 48
+_TIMES = 62
 
 
 def headline(view: JobView) -> Content:
@@ -118,23 +118,15 @@ def _bar(name: str, ms: float | None, floor: float, room: int, *, ours: bool) ->
 
 def _times(timing: Timing, width: int) -> list[Content]:
     narrow = width < _TIMES
+    eager = f"{times(timing.speedup_vs_eager)} {interval(timing.speedup_vs_eager_ci)}"
+    compiled = f"{times(timing.speedup_vs_compile)} {interval(timing.speedup_vs_compile_ci)}"
     rows = [
-        ("", "time", "ours by", "99.9%"),
-        (
-            "eager",
-            milliseconds(timing.eager_ms),
-            times(timing.speedup_vs_eager),
-            interval(timing.speedup_vs_eager_ci),
-        ),
-        (
-            "compile" if narrow else "torch.compile",
-            milliseconds(timing.compile_ms),
-            times(timing.speedup_vs_compile),
-            interval(timing.speedup_vs_compile_ci),
-        ),
-        ("ours", milliseconds(timing.candidate_ms), "", ""),
+        ("", "time", "ours faster, 99.9%" if narrow else "ours is faster by (99.9% interval)"),
+        ("eager", milliseconds(timing.eager_ms), eager),
+        ("compile" if narrow else "torch.compile", milliseconds(timing.compile_ms), compiled),
+        ("ours", milliseconds(timing.candidate_ms), ""),
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
     gap = " " if narrow else "  "
     lines = [gap.join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
     styles = (_MUTED, "", "", "bold $text-success")

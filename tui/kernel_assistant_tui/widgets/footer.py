@@ -15,11 +15,12 @@ from textual.widget import Widget
 
 @dataclass(frozen=True)
 class Key:
-    """`action` is what a click does, as Textual writes actions."""
+    """`action` is what a click does, as Textual writes actions. `here`: it leads to where the user is."""
 
     shown: str
     label: str
     action: str
+    here: bool = False
 
 
 class Keys(Widget):
@@ -50,7 +51,9 @@ class Keys(Widget):
         style = self.get_component_rich_style("keys--key", partial=True)
         pen = Style(color=style.color, bold=style.bold)
         lines = [
-            Text("  ").join(Text.assemble((key.shown, pen), " ", key.label) for key in line)
+            Text("  ").join(
+                Text.assemble((key.shown, pen), " ", (key.label, Style(reverse=key.here or None))) for key in line
+            )
             for line in self._lines(self.size.width)
         ]
         return Text("\n").join(Text(" ").append_text(line) for line in lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from textual.cache import LRUCache
 from textual.content import Content
@@ -22,14 +21,11 @@ _FOUND, _HERE = "$text on $warning-muted", "$background on $warning"
 
 
 class Plain(NamedTuple):
-    """A line of one style. It costs less than a `Content`, which is made of it when it is drawn."""
+    """A line of words in one style, which is wrapped everywhere. A `Content`, which costs more, is made of it when it
+    is drawn."""
 
     plain: str
     style: str
-
-    @property
-    def cell_length(self) -> int:
-        return cell_len(self.plain)
 
 
 class _Row(NamedTuple):
@@ -41,8 +37,8 @@ class _Row(NamedTuple):
 
 
 class LineView(ScrollView, can_focus=True):
-    """Wraps long lines, or scrolls sideways. With `follow` it stays at its end, until the user scrolls away from there,
-    and again when they come back. Text can be selected with the mouse, `text` has all of it."""
+    """Wraps long lines, or scrolls code sideways. With `follow` it stays at its end, until the user scrolls away from
+    there, and again when they come back. Text can be selected with the mouse, `text` has all of it."""
 
     ALLOW_SELECT = True
     DEFAULT_CSS = """
@@ -139,9 +135,11 @@ class LineView(ScrollView, can_focus=True):
         """Rows for the lines from `first` on."""
         self._wrapped_for = self._width
         for place, line in enumerate(self._lines[first:], first):
-            parts = wrapped(line.plain, self._wrapped_for) if self._wrap else [(0, len(line.plain))]
-            self._rows += [_Row(place, start, end) for start, end in parts]
-            self._widest = max(self._widest, 0 if self._wrap else line.cell_length)
+            if self._wrap or isinstance(line, Plain):
+                self._rows += [_Row(place, start, end) for start, end in wrapped(line.plain, self._wrapped_for)]
+            else:
+                self._rows.append(_Row(place, 0, len(line)))
+                self._widest = max(self._widest, line.cell_length)
         self.virtual_size = Size(self._widest or self._wrapped_for, len(self._rows))
 
     @property
@@ -150,7 +148,7 @@ class LineView(ScrollView, can_focus=True):
 
     def on_resize(self, event: Resize) -> None:
         self._strips.clear()
-        if self._wrap and self._width != self._wrapped_for:
+        if self._width != self._wrapped_for:
             top = self._rows[self.scroll_offset.y].line if self.scroll_offset.y < len(self._rows) else 0
             self._rows = []
             self._lay_out(0)

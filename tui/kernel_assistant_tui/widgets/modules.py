@@ -16,35 +16,36 @@ from kernel_assistant_tui.project.module import Module, matching, said
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
 from kernel_assistant_tui.widgets.rows import Piece, Rows, fitted
 
-#: Beside names that are cut there is no room for the file.
-_WIDE = 60
+#: Cells that the names of classes take at most, and those of a file's name at least: what is less says nothing.
+_MOST_NAME, _LEAST_WHERE = 28, 10
 
 
 class ModuleRows(Rows[Module]):
     """One line: a mark, the class, its file where there is room, the last result."""
 
     BORDER_TITLE = "modules"
+    _longest = 0
+
+    def show(self, items: Sequence[Module]) -> None:
+        self._longest = max((cell_len(item.name) for item in items), default=0)
+        super().show(items)
 
     def pieces(self, item: Module, width: int) -> list[Piece]:
         mark, style = _mark(item)
         figure = said(item.state) + ("~" if item.state.stale else "")
+        right = f" {figure}" if figure else ""
         place = f"{item.rank.place:>2} " if item.rank is not None else ""
-        share = f" {item.rank.share:>4.0%}" if item.rank is not None and width >= _WIDE else ""
-        right = f"{share} {figure}" if figure or share else ""
+        share = f" {item.rank.share:>4.0%}" if item.rank is not None else ""
         left = width - cell_len(right) - 2 - len(place)
-        name = item.name if width < _WIDE else f"{item.name:<24}"
-        where = f" {item.where}:{item.line}" if width >= _WIDE else ""
-        room = max(1, left - cell_len(where)) if where else left
-        if where and cell_len(name) > room:
-            room = min(cell_len(name), left)
-            where = ""
-        text = set_cell_size(name, min(cell_len(name), room))
-        rest = left - cell_len(text)
+        text = set_cell_size(item.name, min(max(cell_len(item.name), min(self._longest, _MOST_NAME)), left))
+        rest = left - cell_len(text) - len(share)
+        where = fitted(f"{item.where}:{item.line}", rest - 1) if rest > _LEAST_WHERE else ""
+        between = f" {where}{share}" if where else " " * (left - cell_len(text))
         return [
             (mark + " ", style),
             (place, "rows--dim"),
             (text, "rows--strong"),
-            (fitted(where, rest) if rest > 0 else "", "rows--dim"),
+            (between, "rows--dim"),
             (right, "rows--warn" if item.state.stale else _figure_style(item)),
         ]
 

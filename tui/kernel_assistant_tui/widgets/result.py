@@ -23,7 +23,7 @@ from kernel_assistant_tui.widgets.code import diff_lines, source_lines
 from kernel_assistant_tui.widgets.compare import NO_SOURCE, compared
 from kernel_assistant_tui.widgets.figures import EMPTY, best_lines
 from kernel_assistant_tui.widgets.glyphs import utf8
-from kernel_assistant_tui.widgets.line_view import LineView
+from kernel_assistant_tui.widgets.line_view import LineView, Plain
 
 #: The table of candidates is drawn again after so long at the earliest.
 TABLE_EVERY_S = 0.5
@@ -64,7 +64,7 @@ class Result(Vertical, can_focus=True):
                 yield LineView(wrap=False, id="compare-lines")
 
     def on_mount(self) -> None:
-        self._lines("best").replace([Content.styled(EMPTY, "$text 60%")])
+        self._lines("best").replace([_muted(EMPTY)])
         # Keys belong to what is seen, not to the names above it.
         self.query_one("Tabs").can_focus = False
         self.query_one("Underline").display = utf8()
@@ -194,7 +194,7 @@ class Result(Vertical, can_focus=True):
     async def _read_pair(self, view: JobView) -> None:
         self._lines("compare").replace(await self._compared(view, self.size.width - 4))
 
-    async def _source(self, view: JobView, candidate: str) -> list[Content]:
+    async def _source(self, view: JobView, candidate: str) -> list[Content | Plain]:
         if not candidate:
             return [_muted("There is no candidate that is right yet; choose one in the table.")]
         found = await in_thread(lambda: self._kept.sources(candidate))
@@ -204,14 +204,14 @@ class Result(Vertical, can_focus=True):
         title = f"{candidate[:8]} of turn {seen.turn}, {seen.evaluation.outcome.value}" if seen else candidate[:8]
         return [_muted(title.replace("_", " ")), *await in_thread(lambda: source_lines(found))]
 
-    async def _diff(self, view: JobView) -> list[Content]:
+    async def _diff(self, view: JobView) -> list[Content | Plain]:
         if view.result is None:
             return [_muted("What apply would change is known when the job has ended.")]
         diff, notes = await in_thread(lambda: self._kept.diff(_here(view)))
-        said = [Content.styled(note, "$text-warning") for note in notes]
+        said: list[Content | Plain] = [Plain(note, "$text-warning") for note in notes]
         return [*said, *diff_lines(diff)] if diff else said or [_muted("Nothing of your file would change.")]
 
-    async def _compared(self, view: JobView, width: int) -> list[Content]:
+    async def _compared(self, view: JobView, width: int) -> list[Content | Plain]:
         pair = [seen for name in self._pair or () if (seen := view.seen(name)) is not None]
         if len(pair) != 2:
             return [_muted("Mark two candidates in the table of candidates.")]
@@ -224,5 +224,5 @@ def _here(view: JobView) -> str:
     return view.job if view.result is None else view.result.artifacts.get("job", view.job)
 
 
-def _muted(text: str) -> Content:
-    return Content.styled(text, "$text 60%")
+def _muted(text: str) -> Plain:
+    return Plain(text, "$text 60%")

@@ -36,7 +36,7 @@ class Rows(ScrollView, Generic[T], can_focus=True):
         color: $foreground;
         scrollbar-size-vertical: 1;
         & > .rows--cursor { background: $panel; }
-        &:focus > .rows--cursor { background: $primary 35%; }
+        &:focus > .rows--cursor { background: $primary-muted; }
         & > .rows--strong { text-style: bold; }
         & > .rows--dim { color: $foreground 60%; }
         & > .rows--good { color: $text-success; }
