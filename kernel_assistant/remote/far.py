@@ -18,8 +18,10 @@ from typing import Any, BinaryIO
 
 from kernel_assistant.config import Settings, resolve
 from kernel_assistant.errors import InternalError, KernelAssistantError, MissingError
+from kernel_assistant.events import encode_event
 from kernel_assistant.records import to_builtins
 from kernel_assistant.session.client import Client
+from kernel_assistant.session.event_log import log_path, recorded_events
 from kernel_assistant.session.start import find_host, start_host
 from kernel_assistant.session.wire import error_to_wire
 from kernel_assistant.store import Store
@@ -55,7 +57,7 @@ class Far:
         return {"target": device.target, "device": device.name, "python": python.path}, ()
 
     def fetch(self, job: str) -> tuple[dict[str, Any], Blobs]:
-        """All that the store knows of `job`, and the files of its result."""
+        """All that the store knows of `job`, the files of its result, and behind them its events."""
         store = Store(self.settings.state_dir)
         row = store.job(job)
         folder = self.settings.jobs_dir / row.id / "result"
@@ -63,9 +65,11 @@ class Far:
         answer = {
             "row": to_builtins(row),
             "steps": to_builtins(store.steps(row.id)),
+            "transcripts": to_builtins(store.transcripts.of(row.id)),
             "files": [path.relative_to(folder).as_posix() for path in files],
         }
-        return answer, tuple(path.read_bytes() for path in files)
+        events = recorded_events(log_path(self.settings.jobs_dir, row.id))
+        return answer, (*(path.read_bytes() for path in files), b"\n".join(map(encode_event, events)))
 
     def doctor(self) -> tuple[dict[str, Any], Blobs]:
         from kernel_assistant.session.doctor import examine

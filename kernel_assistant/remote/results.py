@@ -10,9 +10,12 @@ import msgspec
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError, StoreError, UsageError, boundary
+from kernel_assistant.events import AnyEvent, JobFinished, decode_event, encode_event
 from kernel_assistant.records import KernelTask, OptimizeResult, Step, decode, encode
 from kernel_assistant.records.codec import from_builtins
+from kernel_assistant.records.transcript import Transcript
 from kernel_assistant.remote.box import Box
+from kernel_assistant.session.event_log import log_path
 from kernel_assistant.source.build import import_location
 from kernel_assistant.store import JobRow, Store
 
@@ -23,6 +26,8 @@ class Fetched:
 
     row: JobRow
     steps: tuple[Step, ...]
+    transcripts: tuple[Transcript, ...]
+    events: tuple[AnyEvent, ...]
     files: dict[str, bytes]
     machine: str
     identity: str
@@ -30,7 +35,7 @@ class Fetched:
 
 def fetch(box: Box, job: str) -> Fetched:
     """Everything of `job` (a number or `last` over there). Raises UsageError for an unknown one."""
-    answer, blobs = box.call("fetch", job=job)
+    answer, (*contents, log) = box.call("fetch", job=job)
     names = [str(name) for name in answer["files"]]
     for name in names:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
@@ -41,7 +46,9 @@ def fetch(box: Box, job: str) -> Fetched:
     return Fetched(
         row=row,
         steps=from_builtins(answer["steps"], tuple[Step, ...]),
-        files=dict(zip(names, blobs, strict=True)),
+        transcripts=from_builtins(answer["transcripts"], tuple[Transcript, ...]),
+        events=tuple(decode_event(line) for line in log.splitlines()),
+        files=dict(zip(names, contents, strict=True)),
         machine=box.name,
         identity=hashlib.sha256(identity.encode()).hexdigest()[:24],
     )
@@ -92,8 +99,23 @@ def _add(store: Store, settings: Settings, fetched: Fetched) -> JobRow:
     result = localized(replace(fetched, files=files), settings.jobs_dir / new.id / "result", new.id)
     for step in fetched.steps:
         store.add_step(new.id, step)
+    for number, transcript in enumerate(fetched.transcripts):
+        store.transcripts.keep(new.id, number, transcript)
+    _write_log(log_path(settings.jobs_dir, new.id), fetched.events, new.id, result)
     store.mark_ended(new.id, row.state, result=result, error=row.error)
     return store.job(new.id)
+
+
+def _write_log(path: Path, events: tuple[AnyEvent, ...], job: str, result: OptimizeResult | None) -> None:
+    """The events as those of `job`; the last one has the result with the paths of this machine."""
+    lines = []
+    for event in events:
+        ended = isinstance(event, JobFinished) and result is not None
+        changes = {"job": job, "result": result} if ended else {"job": job}
+        lines.append(encode_event(msgspec.structs.replace(event, **changes)) + b"\n")
+    with boundary(StoreError, f"cannot write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_bytes(b"".join(lines))
 
 
 def as_here(row: JobRow) -> JobRow:
