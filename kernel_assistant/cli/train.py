@@ -21,6 +21,7 @@ STAGES = {
     "critic": "the value head, before PPO with several turns",
     "ppo-agent": "PPO, several turns an episode",
     "export": "a folder as one 8-bit GGUF file",
+    "plot": "a run, or several seeds of it, as PNG and SVG",
 }
 _NEEDED = ("torch", "transformers", "tokenizers", "safetensors")
 
