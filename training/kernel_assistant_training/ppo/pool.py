@@ -1,35 +1,40 @@
-"""The pool: workers on this machine that judge candidates for training, each identical one once."""
+"""The pool: workers here and on other machines that judge candidates for training, each identical one once."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import threading
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kernel_assistant.environment.screen import screen
-from kernel_assistant.errors import DeviceError, MissingError
+import msgspec
+
 from kernel_assistant.records import Candidate, Evaluation, Tier
 from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.choose import choose
-from kernel_assistant.targets import cuda
-from kernel_assistant.targets.base import DeviceFacts
-from kernel_assistant.targets.detect import detect
-from kernel_assistant_training.bandwidth import folder_with_bandwidth
-from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines, read_lines
+from kernel_assistant_training.ppo import pool_ray, pool_ssh
+from kernel_assistant_training.ppo.pool_events import StationOptions
+from kernel_assistant_training.ppo.pool_fleet import Fleet
+from kernel_assistant_training.ppo.pool_kind import device_kind
+from kernel_assistant_training.ppo.pool_machine import Hear, Here, Machine, Member
+from kernel_assistant_training.ppo.pool_places import Place, places
+from kernel_assistant_training.ppo.pool_shares import parts
 from kernel_assistant_training.ppo.pool_worker import Job, Opened, PoolWorker
 from kernel_assistant_training.ppo.tasks import Task
+
+#: By which machines say that they are there, of the seconds after which they count as lost.
+BEATS = 4
 
 
 @dataclass(frozen=True)
 class PoolOptions:
     """`out` gets evaluations.jsonl and logs, `cache` has the device's bandwidths. `quick_only` sets less memory and
-    time aside, for rewards that need no full protocol; `builders` compilers run at once."""
+    time aside, for rewards that need no full protocol; `builders` compilers run at once. `pool` are places as on the
+    command line, none: `workers` of this machine. A machine that says nothing for `silent_seconds` is lost; a round
+    without any waits `patience_seconds` for one to come back."""
 
     target: str
     out: Path
@@ -39,6 +44,10 @@ class PoolOptions:
     builders: int = 2
     sandbox: str = "auto"
     quick_only: bool = True
+    pool: tuple[str, ...] = ()
+    silent_seconds: float = 20.0
+    patience_seconds: float = 120.0
+    tell: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: T201 - for people
 
 
 @dataclass(frozen=True)
@@ -56,54 +65,37 @@ class Asked:
 
 
 class Known(Record, frozen=True, kw_only=True):
-    """A line of evaluations.jsonl. `task` is the hash of a `KernelTask`."""
+    """A line of evaluations.jsonl. `task` is the hash of a `KernelTask`, `device` the kind that it was judged on."""
 
     task: str
     evaluation: Evaluation
+    device: str = ""
 
 
 class Pool:
-    """A context manager. For one thread. Workers of a device take turns on what is timed."""
+    """A context manager. For one thread."""
 
     def __init__(self, options: PoolOptions) -> None:
-        self._options = options
-        devices = cuda.gpus() if options.target == "cuda" else [detect(options.target)]
-        if not devices:
-            raise MissingError("no NVIDIA GPU was found", "use --target cpu, or check nvidia-smi")
-        self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-pool-"))
-        self._cancel = threading.Event()
+        self.sandbox = choose(options.sandbox)
+        asked = StationOptions(
+            target=options.target,
+            sandbox=options.sandbox,
+            quick_only=options.quick_only,
+            beat_seconds=options.silent_seconds / BEATS,
+        )
         self._lines = Lines(options.out / "evaluations.jsonl")
+        try:
+            self._fleet = Fleet(members(options), asked, options.tell, options.patience_seconds)
+        except BaseException:
+            self._lines.close()
+            raise
+        self.device = self._fleet.greeting.device
+        self._kind = device_kind(self.device)
         self._known: dict[tuple[str, str, str], Evaluation | None] = {
             (one.task, one.evaluation.candidate, one.evaluation.tier.value): one.evaluation
             for one in read_lines(options.out / "evaluations.jsonl", Known)
+            if one.device == self._kind
         }
-        self.device: DeviceFacts = devices[0]
-        self.sandbox = choose(options.sandbox)
-        self._compiler = AheadCompiler(self.device, self.sandbox, self._folder, self._cancel, threads=options.builders)
-        turns = [threading.Lock() for _ in devices]
-        self.workers = [
-            PoolWorker(
-                devices[number % len(devices)],
-                python=options.python,
-                log=options.out / f"worker-{number:02}.log",
-                cache=options.cache,
-                sandbox=options.sandbox,
-                compiler=self._compiler,
-                measuring=turns[number % len(devices)],
-                quick_only=options.quick_only,
-                cancel=self._cancel,
-            )
-            for number in range(options.workers)
-        ]
-        try:
-            where = folder_with_bandwidth(
-                self.device, self.workers[0].process, options.cache, options.out, self._cancel
-            )
-        except BaseException:
-            self.close()
-            raise
-        for worker in self.workers:
-            worker.cache = where
         self.judged = self.repeated = self.void = 0
 
     def __enter__(self) -> Self:
@@ -114,10 +106,15 @@ class Pool:
     ) -> None:
         self.close()
 
+    @property
+    def workers(self) -> list[PoolWorker]:
+        """Those on this machine."""
+        return [one for machine in self._fleet.machines if isinstance(machine, Here) for one in machine.station.workers]
+
     def open(self, tasks: Collection[Task]) -> dict[str, Opened]:
         """Each task's graph, facts and times of eager PyTorch, by key. Those that cannot be judged are left out."""
         jobs = [Job(task, ()) for task in tasks]
-        self._run(jobs)
+        self._fleet.run(jobs, self._keep)
         return {job.task.key: job.opened for job in jobs if job.opened is not None}
 
     def judge(self, asked: Sequence[Asked]) -> list[Evaluation | None]:
@@ -127,59 +124,62 @@ class Pool:
             if one.key not in self._known:
                 fresh.setdefault(one.key, one)
         self.repeated += len(asked) - len(fresh)
-        self._build([one for one in fresh.values() if not screen(one.candidate, one.task.graph)])
         by_task: dict[str, list[Asked]] = {}
         for one in fresh.values():
             by_task.setdefault(one.task.kernel_task.hash(), []).append(one)
         jobs = [Job(some[0].task, tuple((one.candidate, one.tier) for one in some)) for some in by_task.values()]
-        self._run(jobs)
+        jobs = parts(jobs, self._fleet.workers)
+        self._fleet.run(jobs, self._keep)
         for job in jobs:
-            task = job.task.kernel_task.hash()
-            for (candidate, tier), found in zip(job.candidates, job.found, strict=True):
-                self._known[task, candidate.hash(), tier.value] = found
-                self.judged += 1
-                self.void += found is None
-                if found is not None:
-                    self._lines.add(Known(task=task, evaluation=found))
-        self._compiler.forget(one.candidate for one in fresh.values())
+            self.judged += len(job.found)
+            self.void += job.found.count(None)
+            for place, found in enumerate(job.found):
+                self._known.setdefault(_key(job, place), found)
         return [self._known[one.key] for one in asked]
 
     def close(self) -> None:
-        self._cancel.set()
-        self._compiler.close()
-        for worker in self.workers:
-            worker.close()
+        self._fleet.close()
         self._lines.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _build(self, asked: Sequence[Asked]) -> None:
-        """All before anything is timed: on the CPU compilers would disturb it."""
-        candidates = [one.candidate for one in asked]
-        self._compiler.begin(candidates)
-        for candidate in candidates:
-            self._compiler.build(candidate)
+    def _keep(self, job: Job) -> None:
+        """The newest answer of a job, for another start. What is void is judged again then."""
+        place, found = len(job.found) - 1, job.found[-1]
+        if found is not None:
+            key = _key(job, place)
+            self._known[key] = found
+            self._lines.add(Known(task=key[0], evaluation=found, device=self._kind))
 
-    def _run(self, jobs: Sequence[Job]) -> None:
-        """Shared among the workers that are left: each takes the task that it has open, else the next."""
-        waiting, lock = list(jobs), threading.Lock()
 
-        def next_for(worker: PoolWorker) -> Job | None:
-            with lock:
-                mine = next((job for job in waiting if job.task.kernel_task.hash() == worker.has_open), None)
-                found = mine or (waiting[0] if waiting else None)
-                if found is not None:
-                    waiting.remove(found)
-                return found
+def _key(job: Job, place: int) -> tuple[str, str, str]:
+    """See `Asked.key`."""
+    return Asked(job.task, *job.candidates[place]).key
 
-        def work(worker: PoolWorker) -> None:
-            while not worker.lost and (job := next_for(worker)) is not None:
-                worker.do(job)
 
-        threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in self.workers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if waiting:
-            why = "; ".join(worker.lost for worker in self.workers)
-            raise DeviceError(f"no worker is left to judge: {why}", "see worker-00.log in the run's folder")
+def members(options: PoolOptions) -> list[Member]:
+    """The machines that the options name, this one first."""
+    named = places(options.pool) or [Place("local", workers=options.workers)]
+    found = [_here(place, options) for place in named if place.kind == "local"]
+    for place in named:
+        if place.kind == "ssh":
+            found.append(_there(place, options))
+        elif place.kind == "ray":
+            found += pool_ray.members(place.address, place.workers, options.target, options.silent_seconds)
+    return found
+
+
+def _here(place: Place, options: PoolOptions) -> Member:
+    def connect(asked: StationOptions, hear: Hear) -> Machine:
+        asked = msgspec.structs.replace(asked, workers=place.workers, builders=options.builders, python=options.python)
+        return Here(asked, hear, options.out, options.cache)
+
+    return Member("this machine", connect, far=False)
+
+
+def _there(place: Place, options: PoolOptions) -> Member:
+    python = place.python or options.python
+
+    def connect(asked: StationOptions, hear: Hear) -> Machine:
+        asked = msgspec.structs.replace(asked, workers=place.workers)
+        return pool_ssh.connect(place.address, python, asked, hear, options.silent_seconds)
+
+    return Member(place.address, connect)
