@@ -172,6 +172,7 @@ def test_fine_tuning_learns_what_is_right_and_not_what_repeats_itself(coin, tmp_
         accumulate=1,
         rate=3e-4,
         seed=0,
+        checkpoint_seconds=60.0,
     )
     figures = rft.train(options)
     assert (figures["kept"], figures["left_out"]) == (4, {"loop": 4})

@@ -15,7 +15,7 @@ import torch
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.session.training_run import METRICS, RunState, Wish, ask, read_status
-from kernel_assistant_training import sft
+from kernel_assistant_training import fine_tuning, sft
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import greedy
@@ -55,9 +55,9 @@ def test_labels_leave_out_prompts_observations_and_faulty_turns(file, source):
     tokenizer = load()
     texts = set()
     for tokens in found:
-        labels = sft.labels(tokens)
+        labels = fine_tuning.labels(tokens)
         assert len(labels) == len(tokens.ids)
-        texts.add(tokenizer.decode([one for one in labels if one != sft.IGNORED], skip_special_tokens=False))
+        texts.add(tokenizer.decode([one for one in labels if one != fine_tuning.IGNORED], skip_special_tokens=False))
     (repaired,) = (text for text in texts if "C0" not in text)
     assert repaired == "```cpp\nright\n```\n<|im_end|>"
 
@@ -85,13 +85,14 @@ def options_of(folder, file, **changed):
         accumulate=1,
         seed=0,
         processes=1,
+        checkpoint_seconds=60.0,
         **(options | changed),
     )
 
 
-@pytest.mark.parametrize("trainer", sft.TRAINERS)
+@pytest.mark.parametrize("trainer", fine_tuning.TRAINERS)
 def test_the_repair_is_learned_and_not_the_fault(file, source, tmp_path, trainer):
-    for package in sft.TRAINERS[trainer][0]:
+    for package in fine_tuning.TRAINERS[trainer][0]:
         pytest.importorskip(package, reason=f"{package} is not installed: pip install 'kernel-assistant[train]'")
     torch.manual_seed(0)
     shape = replace(SMALL, vocabulary=vocabulary_size(load()), width=64, inner=128, layers=2, heads=1)

@@ -54,7 +54,7 @@ def train(options: argparse.Namespace) -> Path:
     asked_for = CriticOptions(
         epochs=options.epochs, rate=options.rate, budget=options.budget, lam=options.lam, seed=options.seed
     )
-    with RunControl(options.out, STAGE) as control:
+    with RunControl(options.out, STAGE, at_once=True) as control, folder.naming():
 
         def report(epoch: int, figures: dict[str, float]) -> bool:
             nonlocal newest

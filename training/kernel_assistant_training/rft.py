@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from kernel_assistant.errors import UsageError
+from kernel_assistant_training.fine_tuning import FIGURES, TRAINERS, add_checkpoints, asked_of, fit, trainer_of
 from kernel_assistant_training.ppo.arguments import add_play, play_of
 from kernel_assistant_training.ppo.choosing import Chosen, choose, learned
 from kernel_assistant_training.ppo.playing import play_once
 from kernel_assistant_training.ppo.rollouts import figures_of
+from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.trajectory import Trajectory
 from kernel_assistant_training.run_control import RunControl
-from kernel_assistant_training.sft import TRAINERS, fit, trainer_of
 
 STAGE = "rft"
 TURNS = 8
@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--batch", type=int, default=32)
     found.add_argument("--accumulate", type=int, default=1)
     found.add_argument("--rate", type=float, default=1e-4)
+    add_checkpoints(found)
     return found
 
 
@@ -48,25 +49,33 @@ def main(words: list[str]) -> None:
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
-    """Writes the folder `out`/model; what was chosen and what training came to. Raises UsageError, MissingError."""
+    """Writes the folder `out`/model, from where it was; what was chosen and what training came to. Raises UsageError,
+    MissingError, StoreError, InternalError."""
     trainer_of(options)
+    RunFolder(options.out, asked_of(options, STAGE))
     chosen = _chosen(options)
-    rows = [learned(one) for one in chosen.kept]
-    rows = [one for one in rows if any(one.learned)]
+    return {"kept": len(chosen.kept), "left_out": chosen.left_out, **_tuned(options, chosen)}
+
+
+def _tuned(options: argparse.Namespace, chosen: Chosen) -> dict[str, Any]:
+    """The folder has its name once it is whole; where somebody stopped it, it has not."""
+    partial, model = options.out / "model.partial", options.out / "model"
+    if model.is_dir():
+        return dict(json.loads((model / FIGURES).read_text(encoding="utf-8")))
+    rows = [one for one in map(learned, chosen.kept) if any(one.learned)]
     if not rows:
         raise UsageError("no episode is fit to be learned from", "play more of them, or a better model")
     Random(options.seed).shuffle(rows)
-    partial = options.out / "model.partial"
     figures = fit(argparse.Namespace(**{**vars(options), "out": partial}), rows, STAGE)
-    shutil.rmtree(options.out / "model", ignore_errors=True)
-    partial.rename(options.out / "model")
-    return {"kept": len(chosen.kept), "left_out": chosen.left_out, **figures}
+    if (partial / FIGURES).is_file():
+        partial.rename(model)
+    return figures
 
 
 def _chosen(options: argparse.Namespace) -> Chosen:
     """With a line of metrics that says of what, and why others were left out."""
     options.out.mkdir(parents=True, exist_ok=True)
-    with RunControl(options.out, "trajectories") as control:
+    with RunControl(options.out, "trajectories", at_once=True) as control:
         found = _played(options)
         chosen = choose(found, options.most_each)
         reasons = {f"left_out_{why}": count for why, count in chosen.left_out.items()}

@@ -44,6 +44,11 @@ class RunControl:
         """Whether a signal came: what follows training is for another time."""
         return bool(self._signal)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody wanted an end, by a signal or by the file."""
+        return self._stopped
+
     def __enter__(self) -> Self:
         ask(self._run, Wish.go_on)
         _drop_half_a_line(self._run / METRICS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from kernel_assistant.errors import StoreError
+
+#: No space, over one's quota, over a limit of the process.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -32,3 +36,10 @@ def flush(path: Path) -> None:
 
 def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether it says that there is no room. Writers of weights do not all keep the number of the error."""
+    text = str(error).lower()
+    said = ("no space left", "file too large", "quota exceeded", "os error 28", "os error 27", "pytorchstreamwriter")
+    return getattr(error, "errno", None) in FULL or any(one in text for one in said)

@@ -10,29 +10,24 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import importlib.util
 import json
 import lzma
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import torch
-
-from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message, ToolCall
 from kernel_assistant_training.conversation import Tokens
 from kernel_assistant_training.encoded import drawn, encoded
-from kernel_assistant_training.folder import load_folder, save_folder
-from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_training.fine_tuning import TRAINERS, add_checkpoints, asked_of, fit, trainer_of
+from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 from kernel_assistant_training.tokenizer import CONTEXT
 
-#: A label that has no loss.
-IGNORED = -100
+STAGE = "sft"
 
 
 def episodes(files: list[Path]) -> Iterator[tuple[list[Message], list[bool]]]:
@@ -82,141 +77,14 @@ def examples(
     }
 
 
-def labels(tokens: Tokens) -> list[int]:
-    """One for each token; the trainer shifts them."""
-    return [number if mark else IGNORED for number, mark in zip(tokens.ids, tokens.learned, strict=True)]
-
-
 def train(options: argparse.Namespace, sources: tuple[Source, ...]) -> dict[str, Any]:
-    """Writes the folder. Raises MissingError where a package is not installed, UsageError."""
+    """Writes the folder, from where it was. Raises MissingError where a package is not installed, UsageError also where
+    the folder is another run's."""
     trainer_of(options)
+    RunFolder(options.out, asked_of(options, STAGE))
     found, figures = examples(options.episodes, sources, options.pairs_share, options.seed, options.processes)
     sys.stdout.write(json.dumps(figures) + "\n")
-    return {**figures, **fit(options, found, "sft")}
-
-
-def trainer_of(options: argparse.Namespace) -> Any:
-    """What makes the trainer that is asked for. Raises MissingError where a package is not installed."""
-    needed, make = TRAINERS[options.trainer]
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingError(f"not installed: {', '.join(missing)}", "pip install 'kernel-assistant[train]'")
-    return make
-
-
-def fit(options: argparse.Namespace, found: list[Tokens], stage: str) -> dict[str, Any]:
-    """Trains `options.base` on these and writes the folder `options.out`; what it came to."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    rows = [{"input_ids": one.ids, "labels": labels(one)} for one in found]
-    make = trainer_of(options)
-    model = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32)
-    trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options))
-    options.out.mkdir(parents=True, exist_ok=True)
-    with RunControl(options.out, stage) as run:
-        _watched(trainer, run)
-        if options.seconds:
-            _by_the_clock(trainer, options.seconds, run)
-        result = trainer.train()
-    weights = {name: weight for name, weight in trainer.model.state_dict().items() if name != "lm_head.weight"}
-    trained = load_folder(options.base)
-    trained.load_state_dict(weights)
-    save_folder(trained, options.out)
-    return {
-        "steps": trainer.state.global_step,
-        "epochs": trainer.state.epoch,
-        "loss": result.training_loss,
-        "seconds": result.metrics["train_runtime"],
-    }
-
-
-def _watched(trainer: Any, run: RunControl) -> None:
-    """Its figures for those who watch, and what they want of it."""
-    from transformers import TrainerCallback
-
-    class Watched(TrainerCallback):
-        def on_log(
-            self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
-        ) -> None:
-            figures = {"gradient_norm" if name == "grad_norm" else name: one for name, one in (logs or {}).items()}
-            run.report(state.global_step, figures)
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            control.should_training_stop |= not run.goes_on(state.global_step)
-
-    trainer.add_callback(Watched())
-
-
-def _by_the_clock(trainer: Any, seconds: float, run: RunControl) -> None:
-    """Ends training after so many seconds of it, with a rate that is zero then: a lent GPU has an end."""
-    from transformers import TrainerCallback
-
-    begun: list[float] = []
-
-    def left(_step: int) -> float:
-        return max(0.0, 1 - (time.monotonic() - begun[0] - run.paused_s) / seconds) if begun else 1.0
-
-    class Clock(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            begun.append(time.monotonic())
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            control.should_training_stop |= left(0) == 0
-
-    trainer.create_optimizer()
-    trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, left)
-    trainer.add_callback(Clock())
-
-
-def _arguments(options: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "output_dir": str(options.out),
-        "num_train_epochs": options.epochs,
-        "max_steps": options.steps,
-        "per_device_train_batch_size": options.batch,
-        "gradient_accumulation_steps": options.accumulate,
-        "learning_rate": options.rate,
-        "lr_scheduler_type": "linear",
-        "warmup_steps": 20,
-        "weight_decay": 0.1,
-        "adam_beta2": 0.95,
-        "max_grad_norm": 1.0,
-        "bf16": torch.cuda.is_available(),
-        "gradient_checkpointing": False,
-        "train_sampling_strategy": "group_by_length",
-        "logging_steps": 10,
-        "save_strategy": "no",
-        "report_to": "none",
-        "seed": options.seed,
-    }
-
-
-def _trl(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
-    return SFTTrainer(
-        model=model,
-        processing_class=tokenizer,
-        train_dataset=Dataset.from_list(rows),
-        args=SFTConfig(**arguments, max_length=CONTEXT),
-    )
-
-
-def _transformers(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
-    """What TRL's trainer is a subclass of, and all that is left of it with tokens and labels given."""
-    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
-
-    return Trainer(
-        model=model,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
-        train_dataset=rows,
-        args=TrainingArguments(**arguments),
-    )
-
-
-#: What each needs, and how it is made.
-TRAINERS = {"trl": (("trl", "datasets", "accelerate"), _trl), "transformers": (("accelerate",), _transformers)}
+    return {**figures, **fit(options, found, STAGE)}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -238,6 +106,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rate", type=float, default=3e-4)
     found.add_argument("--processes", type=int, default=1, help="that turn conversations into tokens")
     found.add_argument("--seed", type=int, default=0)
+    add_checkpoints(found)
     return found
 
 

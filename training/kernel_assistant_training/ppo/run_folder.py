@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernel_assistant.errors import StoreError, UsageError, boundary
+from kernel_assistant.errors import InternalError, StoreError, UsageError, boundary
 from kernel_assistant.records.codec import Record
-from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.saving import flush, written
+
+if TYPE_CHECKING:  # stages without a model do not load transformers for a folder
+    from kernel_assistant_training.ppo.actor import Actor
 
 #: Of the newest checkpoints; the first stays too.
 KEPT = 2
@@ -64,13 +67,13 @@ class RunFolder:
         fails."""
         folder = self.path / f"checkpoint-{state.iteration:06}"
         partial = folder.with_suffix(".partial")
-        with boundary(StoreError, f"{folder} could not be written"):
+        with written(folder):
             try:
                 partial.mkdir()
                 copy_around(around, partial)
                 actor.save(partial)
                 (partial / "state.json").write_bytes(msgspec.json.encode(state))
-                _flush(partial)
+                flush(partial)
                 partial.rename(folder)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -82,6 +85,14 @@ class RunFolder:
         """Where training can go on, for messages."""
         found = self._checkpoints()
         return f"the last checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """What fails in the block names the last checkpoint."""
+        try:
+            yield
+        except InternalError as error:
+            raise type(error)(f"{error.cause}; {self.named()}", error.next_step) from error
 
     def _checkpoints(self) -> list[Path]:
         return sorted(path for path in self.path.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name))
@@ -106,11 +117,3 @@ def copy_around(source: Path, target: Path) -> None:
         for file in source.glob(pattern):
             if file.name != "state.json" and not _WEIGHTS.fullmatch(file.name):
                 shutil.copy(file, target)
-
-
-def _flush(folder: Path) -> None:
-    """To the disk, before the name says that it is whole."""
-    for file in folder.rglob("*"):
-        if file.is_file():
-            with file.open("rb") as opened:
-                os.fsync(opened.fileno())

@@ -1,0 +1,215 @@
+"""Fine-tuning with transformers' Trainer or TRL's, which goes on where it was: what `sft` and `rft` share."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import time
+from typing import Any
+
+import torch
+
+from kernel_assistant.errors import InternalError, MissingError
+from kernel_assistant_training.conversation import Tokens
+from kernel_assistant_training.folder import load_folder, save_folder
+from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_training.saving import written
+from kernel_assistant_training.tokenizer import CONTEXT
+from kernel_assistant_training.trainer_checkpoints import SECONDS, TrainerCheckpoints
+
+#: A label that has no loss.
+IGNORED = -100
+#: What a run that has ended came to; a second start gives it back.
+FIGURES = "figures.json"
+
+
+def labels(tokens: Tokens) -> list[int]:
+    """One for each token; the trainer shifts them."""
+    return [number if mark else IGNORED for number, mark in zip(tokens.ids, tokens.learned, strict=True)]
+
+
+def trainer_of(options: argparse.Namespace) -> Any:
+    """What makes the trainer that is asked for. Raises MissingError where a package is not installed."""
+    needed, make = TRAINERS[options.trainer]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(f"not installed: {', '.join(missing)}", "pip install 'kernel-assistant[train]'")
+    return make
+
+
+def add_checkpoints(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint-seconds", type=float, default=60.0, help="between checkpoints; one is kept")
+
+
+def asked_of(options: argparse.Namespace, stage: str) -> dict[str, Any]:
+    """What a second start in the folder is held to: all that changes what is learned."""
+    free = ("out", "trainer", "checkpoint_seconds", "workers", "rows")
+    found = {name: value for name, value in vars(options).items() if name not in free}
+    return {**dict(json.loads(json.dumps(found, default=str))), "stage": stage}
+
+
+def fit(options: argparse.Namespace, found: list[Tokens], stage: str) -> dict[str, Any]:
+    """Trains `options.base` on these and writes the folder `options.out`; what it came to. From where it was, where it
+    was begun before. Raises UsageError for a base that is none, StoreError, InternalError."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    ended = options.out / FIGURES
+    if ended.is_file():
+        return dict(json.loads(ended.read_text(encoding="utf-8")))
+    rows = [{"input_ids": one.ids, "labels": labels(one)} for one in found]
+    make, trained = trainer_of(options), load_folder(options.base)
+    model = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32)
+    options.out.mkdir(parents=True, exist_ok=True)
+    checkpoints = TrainerCheckpoints(options.out)
+    trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options))
+    with RunControl(options.out, stage) as run, checkpoints.naming():
+        clock = Clock(run, checkpoints.seconds())
+        _watched(trainer, run, clock, options.checkpoint_seconds)
+        if options.seconds:
+            _by_the_clock(trainer, options.seconds, clock)
+        latest = checkpoints.latest()
+        trainer.train(resume_from_checkpoint=str(latest) if latest else None)
+        check_finite(trainer.model)
+        weights = {name: weight for name, weight in trainer.model.state_dict().items() if name != "lm_head.weight"}
+        trained.load_state_dict(weights)
+        with written(options.out):
+            save_folder(trained, options.out)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    figures = {
+        "steps": trainer.state.global_step,
+        "epochs": trainer.state.epoch,
+        "loss": sum(losses) / len(losses) if losses else None,
+        "seconds": clock.seconds,
+    }
+    if not run.stopped:
+        fresh = ended.with_suffix(".new")
+        fresh.write_text(json.dumps(figures), encoding="utf-8")
+        fresh.rename(ended)
+        checkpoints.drop()
+    return figures
+
+
+class Clock:
+    """Seconds of training: `earlier` ones, and those of this process without pauses."""
+
+    def __init__(self, run: RunControl, earlier: float) -> None:
+        self._run, self._earlier = run, earlier
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        now = 0.0 if self._began is None else time.monotonic() - self._began - self._run.paused_s
+        return self._earlier + now
+
+
+def check_finite(model: torch.nn.Module) -> None:
+    """Raises InternalError where a weight is not finite: no checkpoint may have it."""
+    odd = [name for name, weight in model.named_parameters() if not bool(torch.isfinite(weight).all())]
+    if odd:
+        raise InternalError(
+            f"{len(odd)} weights are not finite, {odd[0]} first", "use a lower --rate in another folder"
+        )
+
+
+def _watched(trainer: Any, run: RunControl, clock: Clock, every: float) -> None:
+    """Its figures for those who watch, what they want of it, and a checkpoint each `every` seconds."""
+    from transformers import TrainerCallback
+
+    saved = time.monotonic()
+
+    class Watched(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            clock.begin()
+
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+        ) -> None:
+            figures = {"gradient_norm" if name == "grad_norm" else name: one for name, one in (logs or {}).items()}
+            run.report(state.global_step, figures)
+            check_finite(trainer.model)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            nonlocal saved
+            stop = not run.goes_on(state.global_step)
+            control.should_training_stop |= stop
+            if stop or time.monotonic() - saved >= every:
+                check_finite(trainer.model)
+                state.log_history.append({SECONDS: clock.seconds, "step": state.global_step})
+                control.should_save = True
+                saved = time.monotonic()
+
+    trainer.add_callback(Watched())
+
+
+def _by_the_clock(trainer: Any, seconds: float, clock: Clock) -> None:
+    """Ends training after so many seconds of it, with a rate that is zero then: a lent GPU has an end."""
+    from transformers import TrainerCallback
+
+    def left(_step: int) -> float:
+        return max(0.0, 1 - clock.seconds / seconds)
+
+    class Ending(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_training_stop |= left(0) == 0
+
+    trainer.create_optimizer()
+    trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, left)
+    trainer.add_callback(Ending())
+
+
+def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "output_dir": str(options.out),
+        "num_train_epochs": options.epochs,
+        "max_steps": options.steps,
+        "per_device_train_batch_size": options.batch,
+        "gradient_accumulation_steps": options.accumulate,
+        "learning_rate": options.rate,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": 20,
+        "weight_decay": 0.1,
+        "adam_beta2": 0.95,
+        "max_grad_norm": 1.0,
+        "bf16": torch.cuda.is_available(),
+        "gradient_checkpointing": False,
+        "train_sampling_strategy": "group_by_length",
+        "logging_steps": 10,
+        "logging_nan_inf_filter": False,
+        # Only when a callback asks for it.
+        "save_strategy": "no",
+        "save_total_limit": 1,
+        "report_to": "none",
+        "seed": options.seed,
+    }
+
+
+def _trl(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    return SFTTrainer(
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_list(rows),
+        args=SFTConfig(**arguments, max_length=CONTEXT),
+    )
+
+
+def _transformers(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
+    """What TRL's trainer is a subclass of, and all that is left of it with tokens and labels given."""
+    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+
+    return Trainer(
+        model=model,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
+        train_dataset=rows,
+        args=TrainingArguments(**arguments),
+    )
+
+
+#: What each needs, and how it is made.
+TRAINERS = {"trl": (("trl", "datasets", "accelerate"), _trl), "transformers": (("accelerate",), _transformers)}

@@ -1,0 +1,80 @@
+"""Checkpoints as transformers' Trainer writes them: which are whole, and how long they were trained."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from kernel_assistant.errors import InternalError, StoreError
+from kernel_assistant_training.saving import first_line, is_full
+
+_NAME = re.compile(r"checkpoint-(\d+)")
+#: Written behind everything else of a checkpoint, and before an older one is removed.
+_STATE = "trainer_state.json"
+#: Of an entry in its log.
+SECONDS = "trained_seconds"
+
+
+class TrainerCheckpoints:
+    """Those of a run's folder. What a kill left half is removed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._drop_halves()
+
+    def latest(self) -> Path | None:
+        found = [path for path in self._all() if _state(path)]
+        return max(found, key=lambda path: int(path.name.partition("-")[2]), default=None)
+
+    def seconds(self) -> float:
+        """Of training, up to the latest."""
+        latest = self.latest()
+        history = _state(latest).get("log_history", []) if latest else []
+        return float(next((entry[SECONDS] for entry in reversed(history) if SECONDS in entry), 0.0))
+
+    def drop(self) -> None:
+        for path in self._all():
+            shutil.rmtree(path)
+
+    def named(self) -> str:
+        """Where training can go on, for messages."""
+        latest = self.latest()
+        return f"the last checkpoint is {latest}" if latest else "there is no checkpoint yet"
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """What fails in the block names the last checkpoint; a full disk is told as such."""
+        try:
+            yield
+        except InternalError as error:
+            raise type(error)(f"{error.cause}; {self.named()}", error.next_step) from error
+        except (OSError, RuntimeError, SafetensorError) as error:
+            if not is_full(error):
+                raise
+            self._drop_halves()
+            cause = f"a checkpoint could not be written: {first_line(error)}; {self.named()}"
+            raise StoreError(cause, "make room, and start it again") from error
+
+    def _drop_halves(self) -> None:
+        for path in self._all():
+            if not _state(path):
+                shutil.rmtree(path)
+
+    def _all(self) -> list[Path]:
+        return [path for path in self._folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)]
+
+
+def _state(checkpoint: Path) -> dict[str, Any]:
+    """Empty where it was cut off."""
+    try:
+        found: dict[str, Any] = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
