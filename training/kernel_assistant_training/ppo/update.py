@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from random import Random
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from kernel_assistant.errors import InternalError
-from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.actor import Actor, Judged, full
 from kernel_assistant_training.ppo.advantages import explained_variance, gae, mean_of, normalised
 from kernel_assistant_training.ppo.batches import Rows, pieces
 from kernel_assistant_training.ppo.guard import Bounds, Guarded, guarded
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.losses import Clip, k3, policy_loss, value_loss
-from kernel_assistant_training.ppo.trajectory import Trajectory
+from kernel_assistant_training.ppo.together import Together
+from kernel_assistant_training.ppo.trajectory import Said, Trajectory
 
 #: By name, as `metrics.jsonl` has them.
 Metrics = dict[str, float]
+#: ids and actions → what another policy says of them, without gradients.
+Reference = Callable[[Tensor, Tensor], Judged]
+T = TypeVar("T")
+#: What the other processes are told, see `together.py`.
+UPDATE = "update"
 
 
 class NotFiniteError(InternalError):
@@ -69,14 +76,22 @@ class Piece:
 
 
 class Learner:
-    """An actor with its optimiser, and the policy that it is held to: the actor as it is now, or `reference`."""
+    """An actor with its optimiser, and the policy that it is held to: the actor as it is now, or `reference`. Of
+    several processes each has one; the first is told to update, the others follow."""
 
     def __init__(
-        self, actor: Actor, options: UpdateOptions, control: KlControl, *, reference: Actor | None = None
+        self,
+        actor: Actor,
+        options: UpdateOptions,
+        control: KlControl,
+        *,
+        reference: Reference | None = None,
+        together: Together | None = None,
     ) -> None:
         self.actor, self.options, self.control = actor, options, control
-        held = control.coefficient > 0
-        self.reference = (reference or copy.deepcopy(actor)).requires_grad_(False) if held else None
+        self.together = together or Together()
+        self.reference = (reference or _as_it_is(actor)) if control.coefficient > 0 else None
+        self._parameters = [one for one in actor.parameters() if one.requires_grad]
         self.optimiser = torch.optim.AdamW(
             [
                 {"params": [one for one in actor.model.parameters() if one.requires_grad], "lr": options.rate},
@@ -91,6 +106,11 @@ class Learner:
 
     def update(self, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
         """Learn from a batch, once. Raises NotFiniteError with the weights of the last good step in place."""
+        self.together.tell(UPDATE, trajectories, random)
+        return self.step_together(trajectories, random)
+
+    def step_together(self, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
+        """What each process does in an update."""
         measured = self._measured(trajectories)
         prepared = self._prepared(trajectories, measured)
         figures = [
@@ -110,27 +130,44 @@ class Learner:
             "actions": used,
         }
 
-    @torch.no_grad()
     def _measured(self, trajectories: Sequence[Trajectory]) -> list[tuple[Piece, Guarded]]:
-        """Pieces as the trainer sees them before the first step, advantages not yet normalised."""
+        """Pieces as the trainer sees them before the first step, advantages not yet normalised. Each process measures
+        its share, and has all."""
         said = [one.said() for one in trajectories]
-        found = []
-        for numbers in pieces([len(one.ids) for one in said], self.options.budget):
-            rows = Rows.of(said, numbers, self.actor.device)
-            mine = self.actor(rows.ids, rows.actions)
-            reference = self.reference(rows.ids, rows.actions).logprobs if self.reference is not None else None
-            rewards = last_action_rewards([trajectories[number].reward.value for number in numbers], rows.actions)
-            told, aim = (
-                gae(rewards, mine.values, rows.actions, gamma=self.options.gamma, lam=lam)
-                for lam in (self.options.lam, self.options.critic_lam)
-            )
-            guard = guarded(mine.logprobs, rows.sampled, rows.actions, self.options.bounds)
-            used = rows.actions & guard.kept[:, None]
-            piece = Piece(
-                rows, used, mine.logprobs, mine.values, reference, told.advantages, aim.returns, guard.weights
-            )
-            found.append((piece, guard))
-        return found
+        every = pieces([len(one.ids) for one in said], self.options.budget)
+        mine, count = self._dealt(every)
+        found = [self._measure([said[number] for number in numbers], numbers, trajectories) for numbers in mine]
+        shares = self.together.every([_moved(one, torch.device("cpu")) for one in found[:count]])
+        # Dealt in turn, so taken in turn.
+        return [
+            _moved(shares[number % len(shares)][number // len(shares)], self.actor.device)
+            for number in range(len(every))
+        ]
+
+    @torch.no_grad()
+    def _measure(
+        self, said: Sequence[Said], numbers: Sequence[int], trajectories: Sequence[Trajectory]
+    ) -> tuple[Piece, Guarded]:
+        rows = replace(Rows.of(said, range(len(said)), self.actor.device), numbers=tuple(numbers))
+        mine = self.actor(rows.ids, rows.actions)
+        reference = self.reference(rows.ids, rows.actions).logprobs if self.reference is not None else None
+        rewards = last_action_rewards([trajectories[number].reward.value for number in numbers], rows.actions)
+        told, aim = (
+            gae(rewards, mine.values, rows.actions, gamma=self.options.gamma, lam=lam)
+            for lam in (self.options.lam, self.options.critic_lam)
+        )
+        guard = guarded(mine.logprobs, rows.sampled, rows.actions, self.options.bounds)
+        used = rows.actions & guard.kept[:, None]
+        piece = Piece(rows, used, mine.logprobs, mine.values, reference, told.advantages, aim.returns, guard.weights)
+        return piece, guard
+
+    def _dealt(self, found: Sequence[T]) -> tuple[list[T], int]:
+        """This process's share, and how many of it count: where the model is in parts, all have as many, and the last
+        may be there for company alone."""
+        mine = list(found[self.together.rank :: self.together.count])
+        most = -(-len(found) // self.together.count)
+        company = list(found[-1:]) * (most - len(mine)) if self.actor.sharded else []
+        return mine + company, len(mine)
 
     def _prepared(self, trajectories: Sequence[Trajectory], measured: Sequence[tuple[Piece, Guarded]]) -> list[Piece]:
         """With advantages that are normalised over the whole batch. Raises NotFiniteError where all is left out."""
@@ -147,37 +184,48 @@ class Learner:
 
     def _step(self, group: Sequence[Piece]) -> Metrics:
         """One step on some pieces together; the loss is a mean over all their actions."""
-        options, count = self.options, max(sum(int(piece.used.sum()) for piece in group), 1)
+        count = max(sum(int(piece.used.sum()) for piece in group), 1)
         self.optimiser.zero_grad(set_to_none=True)
-        sums: dict[str, float] = {}
-        for piece in group:
-            now = self.actor(piece.rows.ids, piece.rows.actions)
-            policy = policy_loss(now.logprobs, piece.old, piece.advantages, piece.used, options.clip, piece.weights)
-            value = value_loss(now.values, piece.returns, piece.used, old=piece.values, clip=options.value_clip)
-            spread = now.entropy[piece.used].sum()
-            loss = policy.loss + value - options.entropy * spread
-            away = torch.zeros((), device=loss.device)
-            if piece.reference is not None:
-                away = k3(now.logprobs, piece.reference)[piece.used].sum()
-                loss = loss + self.control.coefficient * away
-            (loss / count).backward()
-            share = int(piece.used.sum())
-            for name, found in {
-                "policy_loss": float(policy.loss.detach()),
-                "value_loss": float(value.detach()),
-                "entropy": float(spread.detach()),
-                "kl_reference": float(away.detach()),
-                "clipped_share": policy.clipped * share,
-                "kl_step": policy.kl * share,
-            }.items():
+        mine, counted = self._dealt(group)
+        sums: Metrics = {}
+        for number, piece in enumerate(mine):
+            one = piece if number < counted else replace(piece, used=torch.zeros_like(piece.used))
+            for name, found in self._learn(one, count).items():
                 sums[name] = sums.get(name, 0.0) + found / count
+        sums = self.together.summed(sums)
+        if not self.actor.sharded:
+            self.together.add_gradients(self._parameters)
         norms = self._take_step(sums)
         return sums | norms
+
+    def _learn(self, piece: Piece, count: int) -> Metrics:
+        """Gradients of a piece's share in the loss of `count` actions; sums over its actions."""
+        options = self.options
+        now = self.actor(piece.rows.ids, piece.rows.actions)
+        policy = policy_loss(now.logprobs, piece.old, piece.advantages, piece.used, options.clip, piece.weights)
+        value = value_loss(now.values, piece.returns, piece.used, old=piece.values, clip=options.value_clip)
+        spread = now.entropy[piece.used].sum()
+        loss = policy.loss + value - options.entropy * spread
+        away = torch.zeros((), device=loss.device)
+        if piece.reference is not None:
+            away = k3(now.logprobs, piece.reference)[piece.used].sum()
+            loss = loss + self.control.coefficient * away
+        # What is in parts is averaged over the processes, not summed.
+        (loss * (self.together.count if self.actor.sharded else 1) / count).backward()
+        share = int(piece.used.sum())
+        return {
+            "policy_loss": float(policy.loss.detach()),
+            "value_loss": float(value.detach()),
+            "entropy": float(spread.detach()),
+            "kl_reference": float(away.detach()),
+            "clipped_share": policy.clipped * share,
+            "kl_step": policy.kl * share,
+        }
 
     def _take_step(self, sums: Metrics) -> Metrics:
         """Actor and head are clipped apart: large errors of a new critic must not shrink the actor's steps."""
         norms = {
-            name: float(torch.nn.utils.clip_grad_norm_(part.parameters(), self.options.largest_norm))
+            name: float(full(torch.nn.utils.clip_grad_norm_(part.parameters(), self.options.largest_norm)))
             for name, part in (("gradient_norm", self.actor.model), ("head_gradient_norm", self.actor.head))
         }
         odd = [name for name, found in (sums | norms).items() if not math.isfinite(found)]
@@ -187,6 +235,21 @@ class Learner:
         self.optimiser.step()
         self._schedule.step()
         return norms
+
+
+def _as_it_is(actor: Actor) -> Reference:
+    return copy.deepcopy(actor).requires_grad_(False)
+
+
+def _moved(found: tuple[Piece, Guarded], device: torch.device) -> tuple[Piece, Guarded]:
+    piece, guard = found
+    return _on(replace(piece, rows=_on(piece.rows, device)), device), _on(guard, device)
+
+
+def _on(record: Any, device: torch.device) -> Any:
+    """A record of tensors and other things, with its tensors there."""
+    tensors = {one.name: getattr(record, one.name) for one in fields(record)}
+    return replace(record, **{name: one.to(device) for name, one in tensors.items() if isinstance(one, Tensor)})
 
 
 def last_action_rewards(values: Sequence[float], actions: Tensor) -> Tensor:

@@ -1,0 +1,113 @@
+"""The processes of a run: one, or those that `accelerate launch` started, of which the first plays and says what is done.
+
+Control goes over gloo, where waiting costs nothing: the others wait for minutes, and one that waited in a kernel of NCCL
+would keep its GPU busy beside what is timed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from kernel_assistant.errors import MissingError
+
+T = TypeVar("T")
+#: Numbers of gradients that are summed at once.
+_BUCKET = 1 << 26
+_LONG = timedelta(days=1)
+_END = "end"
+
+
+class Together:
+    """Alone, unless `begin` finds that this process was launched with others."""
+
+    def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
+        self.rank, self.count = rank, count
+        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._control: Any = dist.new_group(backend="gloo", timeout=_LONG) if count > 1 else None
+
+    @classmethod
+    def begin(cls) -> Together:
+        """Raises MissingError without accelerate."""
+        if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+            return cls()
+        try:
+            from accelerate import PartialState
+        except ImportError as error:
+            raise MissingError("accelerate is not installed", "pip install 'kernel-assistant[train]'") from error
+        state = PartialState(timeout=_LONG)
+        return cls(state.process_index, state.num_processes, state.device)
+
+    @property
+    def main(self) -> bool:
+        return self.rank == 0
+
+    def tell(self, what: str, *arguments: Any) -> None:
+        """The first says what all do now; to be done by itself as well, right behind this."""
+        if self.main:
+            self.share((what, arguments))
+
+    def follow(self, doing: Mapping[str, Callable[..., object]]) -> None:
+        """The others do what they are told, until the end."""
+        while True:
+            told: Any = self.share(None)
+            what, arguments = told
+            if what == _END:
+                return
+            doing[what](*arguments)
+
+    def end(self) -> None:
+        """The others may go."""
+        self.tell(_END)
+
+    def share(self, value: T) -> T:
+        """What the first has."""
+        if self.count == 1:
+            return value
+        held = [value]
+        dist.broadcast_object_list(held, src=0, group=self._control)
+        return held[0]
+
+    def every(self, value: T) -> list[T]:
+        """What each has, in the order of ranks."""
+        if self.count == 1:
+            return [value]
+        held: list[Any] = [None] * self.count
+        dist.all_gather_object(held, value, group=self._control)
+        return held
+
+    def summed(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Of each name, over all processes; one that lacks a name counts as 0."""
+        everybody = self.every(dict(numbers))
+        names = dict.fromkeys(name for one in everybody for name in one)
+        return {name: sum(one.get(name, 0.0) for one in everybody) for name in names}
+
+    def add_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Each process has the sum of all afterwards; one that computed none counts as 0."""
+        if self.count == 1:
+            return
+        for one in parameters:
+            if one.grad is None:
+                one.grad = torch.zeros_like(one)
+        bucket: list[Tensor] = []
+        for one in parameters:
+            assert one.grad is not None
+            bucket.append(one.grad)
+            if sum(grad.numel() for grad in bucket) >= _BUCKET:
+                _sum(bucket)
+                bucket = []
+        if bucket:
+            _sum(bucket)
+
+
+def _sum(grads: Sequence[Tensor]) -> None:
+    flat = torch.cat([grad.reshape(-1) for grad in grads])
+    dist.all_reduce(flat)
+    for grad, part in zip(grads, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
+        grad.copy_(part.view_as(grad))
