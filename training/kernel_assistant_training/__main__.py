@@ -10,8 +10,9 @@ import os
 import sys
 from importlib import import_module
 
-from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK, EXIT_USAGE, KernelAssistantError
+from kernel_assistant.errors import EXIT_CANCELLED, EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, KernelAssistantError
 from kernel_assistant_training.interrupts import Answering, Interrupted, raised
+from kernel_assistant_training.saving import is_full
 from kernel_assistant_training.tracking.events import SETTING
 
 _COMMANDS = (
@@ -47,6 +48,11 @@ def main(words: list[str]) -> int:
     except KernelAssistantError as error:
         sys.stderr.write(f"{error.cause}\n{error.next_step}\n")
         return error.exit_code
+    except OSError as error:
+        if not is_full(error):
+            raise
+        sys.stderr.write(f"{words[0]}: {error}\nmake room, and start it again: it goes on where it was\n")
+        return EXIT_INTERNAL
     except KeyboardInterrupt as error:
         sys.stderr.write(f"{words[0]} was ended by {str(error) or 'SIGINT'}: the same command goes on where it was\n")
         return error.exit_code if isinstance(error, Interrupted) else EXIT_CANCELLED

@@ -67,7 +67,7 @@ def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device 
     """The newest checkpoint. `given` tasks are played instead of sampled ones. Raises the project's errors, each naming
     where training can go on."""
     folder = RunFolder(options.out, options.asked())
-    with RunControl(options.out, options.stage) as control:
+    with RunControl(options.out, options.stage, at_once=True) as control:
         try:
             return _run(options, folder, control, given, device or _device())
         except InternalError as error:
