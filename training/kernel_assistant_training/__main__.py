@@ -12,6 +12,7 @@ from importlib import import_module
 
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, KernelAssistantError
 from kernel_assistant_training.interrupts import Answering, Interrupted, raised
+from kernel_assistant_training.pipeline.kinds import KINDS
 from kernel_assistant_training.saving import is_full
 from kernel_assistant_training.tracking.events import SETTING
 
@@ -27,9 +28,17 @@ _COMMANDS = (
     "synth",
     "label",
     "plot",
+    "episodes",
+    "pipeline",
 )
 #: Those that are not called like their module.
-_MODULES = {"synth": "tasks.command", "label": "tasks.label", "plot": "tracking.plot"}
+_MODULES = {
+    "synth": "tasks.command",
+    "label": "tasks.label",
+    "plot": "tracking.plot",
+    "episodes": "episodes.__main__",
+    "pipeline": "pipeline.command",
+}
 _TENSORBOARD = {"--tensorboard": "1", "--no-tensorboard": "0"}
 
 
@@ -44,6 +53,12 @@ def main(words: list[str]) -> int:
     rest = [word for word in words[1:] if word not in _TENSORBOARD]
     try:
         with Answering(raised):
+            kind = words[0].replace("_", "-")
+            if "--dry-run" in rest and kind in KINDS and kind != "synth":  # which has it itself
+                from kernel_assistant_training.pipeline.plan import single
+
+                sys.stdout.write(single(kind, [word for word in rest if word != "--dry-run"]) + "\n")
+                return EXIT_OK
             import_module(f"kernel_assistant_training.{_MODULES.get(words[0], words[0])}").main(rest)
     except KernelAssistantError as error:
         sys.stderr.write(f"{error.cause}\n{error.next_step}\n")

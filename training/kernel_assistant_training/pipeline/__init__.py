@@ -1,0 +1,1 @@
+"""All stages of training, one after another, from a recipe: docs/training_recipes.md. Loads no torch."""

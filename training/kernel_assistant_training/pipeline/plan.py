@@ -1,0 +1,129 @@
+"""What a recipe or a stage will take, before anything runs: `--dry-run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant_training.pipeline.board import clock
+from kernel_assistant_training.pipeline.estimate import Cost, cost, parameters_of
+from kernel_assistant_training.pipeline.kinds import KINDS, TIMED_EACH_START, words
+from kernel_assistant_training.pipeline.reading import Asked, read
+from kernel_assistant_training.pipeline.recipe import Recipe, Stage
+
+_HEAD = ("stage", "time", "limit", "{}-hours", "disk", "evaluations", "tokens")
+
+
+def checked(recipe: Recipe) -> list[dict[str, Any]]:
+    """The options of each stage, defaults too. Raises UsageError where a stage would not understand them."""
+    found = read([Asked(parser=KINDS[one.of_kind].parser, words=_words(recipe, one)) for one in recipe.stage])
+    for stage, one in zip(recipe.stage, found, strict=True):
+        if one.error:
+            step = f"kernel-assistant train {stage.of_kind} --help has its options"
+            raise UsageError(f"stage {stage.name}: {one.error}", step)
+    return [one.options for one in found]
+
+
+def plan(recipe: Recipe) -> str:
+    """A row for each stage, all of them, and by which rates. Raises UsageError."""
+    options = checked(recipe)
+    shape = next((one.get("shape") for one in options if one.get("shape")), None)
+    parameters = parameters_of(recipe.base, shape)
+    costs = [
+        cost(stage.of_kind, one, one.get("target") or recipe.target, parameters)
+        for stage, one in zip(recipe.stage, options, strict=True)
+    ]
+    rows = [_row(stage.name, one, recipe.target, stage.limit) for stage, one in zip(recipe.stage, costs, strict=True)]
+    bounded = [_bounded(one, stage.limit) for stage, one in zip(recipe.stage, costs, strict=True)]
+    rows.append(_row("all", _sum(bounded), recipe.target, recipe.limit))
+    head = [f"{recipe.about}".strip(), f"from {recipe.base}, {parameters / 1e6:,.1f} M parameters, on {recipe.target}"]
+    return "\n".join([*filter(None, head), "", *_table(recipe.target, rows), "", *_sources(costs)])
+
+
+def single(kind: str, given: Sequence[str]) -> str:
+    """Of one stage with these words. Raises UsageError for words that it does not know."""
+    (found,) = read([Asked(parser=KINDS[kind].parser, words=list(given))])
+    if found.error:
+        raise UsageError(f"{kind}: {found.error}", f"kernel-assistant train {kind} --help")
+    options = found.options
+    target = str(options.get("target") or "cuda")
+    base = str(options.get("base") or "scratch")
+    parameters = parameters_of(base, options.get("shape"))
+    one = cost(kind, options, target, parameters)
+    about = f"{parameters / 1e6:,.1f} M parameters, on {target}" + ("" if options.get("target") else " (assumed)")
+    return "\n".join([about, "", *_table(target, [_row(kind, one, target, None)]), "", *_sources([one])])
+
+
+def _words(recipe: Recipe, stage: Stage) -> list[str]:
+    """With folders in the places of what is not there yet."""
+    kind = KINDS[stage.of_kind]
+    if stage.of_kind == "export":
+        return [".", "model", *words(stage.options)]
+    places = dict.fromkeys(kind.takes, ".")
+    fixed = {"seed": recipe.seed, "target": recipe.target}
+    found: dict[str, Any] = {**places, **{name: one for name, one in fixed.items() if name in kind.takes}}
+    if stage.of_kind in TIMED_EACH_START:
+        found["seconds"] = stage.limit
+    return [*kind.words, *words({**found, **stage.options})]
+
+
+def _bounded(one: Cost, limit: float) -> Cost:
+    """As much of it as fits into the limit."""
+    share = min(1.0, limit / one.seconds) if one.seconds else 1.0
+    return Cost(one.seconds * share, one.disk, one.evaluations * share, one.tokens * share, one.rates)
+
+
+def _sum(costs: Sequence[Cost]) -> Cost:
+    return Cost(
+        sum(one.seconds for one in costs),
+        sum(one.disk for one in costs),
+        sum(one.evaluations for one in costs),
+        sum(one.tokens for one in costs),
+    )
+
+
+def _row(name: str, one: Cost, target: str, limit: float | None) -> tuple[str, ...]:
+    """Hours are those of the limit where it takes longer."""
+    shown = one if limit is None else _bounded(one, limit)
+    late = " (ended there)" if limit is not None and one.seconds > limit else ""
+    return (
+        name,
+        clock(one.seconds),
+        "" if limit is None else clock(limit) + late,
+        f"{shown.seconds / 3600:.3f}",
+        f"{shown.disk / 1e6:,.0f} MB",
+        _count(shown.evaluations),
+        _count(shown.tokens),
+    )
+
+
+def _count(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:,.1f} M"
+    return f"{value:,.0f}" if value else ""
+
+
+def _table(target: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    head = tuple(name.format("GPU" if target == "cuda" else "CPU") for name in _HEAD)
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (head, *rows)
+    ]
+    return [line.rstrip() for line in lines]
+
+
+def _sources(costs: Sequence[Cost]) -> list[str]:
+    rates = list(dict.fromkeys(found for one in costs for found in one.rates))
+    lines = ["by these rates; numbers in brackets are experiments of docs/experiments.md:"]
+    for found in sorted(rates, key=lambda one: not one.measured):
+        word = "measured" if found.measured else "assumed"
+        lines.append(f"  {word}  {found.value:>12,.4g} a second  {found.where}")
+    return [
+        *lines,
+        "time is computed, limit is what the stage gets; hours, disk, evaluations and tokens within the limit",
+    ]

@@ -1,0 +1,109 @@
+"""Recipes: which stages, in which order, with which options and limits."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernel_assistant.config import did_you_mean
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records.codec import Record
+from kernel_assistant_training.pipeline.kinds import KINDS, TIMED
+
+#: Those that come with the package.
+RECIPES = Path(__file__).parent.parent / "recipes"
+START = "start"
+Value = bool | int | float | str | list[str]
+
+
+class Stage(Record, frozen=True, kw_only=True):
+    """`limit` in seconds, its starts included. `of` names the stage whose model it starts from, or `start`; "" the
+    nearest before it. `choose` is a figure of `eval` stages: it starts from the model that this is best for. `options`
+    are the stage's own, with `_` for `-`."""
+
+    name: str
+    limit: float
+    kind: str = ""
+    of: str = ""
+    choose: str = ""
+    options: dict[str, Value] = {}
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name) or self.name == START:
+            raise ValueError(f"{self.name!r} is no name of a stage: small letters, digits and hyphens, not `{START}`")
+        kind = self.kind or self.name
+        if kind not in KINDS:
+            raise ValueError(f"stage {self.name}: no kind {kind!r}{did_you_mean(kind, KINDS)}")
+        if self.limit <= 0:
+            raise ValueError(f"stage {self.name}: limit is {self.limit:g}, not above 0")
+        seconds = self.options.get("seconds", 0)
+        if kind in TIMED and isinstance(seconds, (int, float)) and seconds >= self.limit:
+            raise ValueError(
+                f"stage {self.name}: its clock of {seconds:g} s does not end before its limit of {self.limit:g} s"
+            )
+
+    @property
+    def of_kind(self) -> str:
+        return self.kind or self.name
+
+
+class Recipe(Record, frozen=True, kw_only=True):
+    """`base` is `scratch`, `shipped`, a folder, a GGUF file or OWNER/NAME."""
+
+    target: str
+    stage: tuple[Stage, ...]
+    about: str = ""
+    base: str = "scratch"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.target not in ("cpu", "cuda"):
+            raise ValueError(f"target is {self.target!r}, not cpu or cuda")
+        names = [one.name for one in self.stage]
+        if not names or len(set(names)) < len(names):
+            raise ValueError("a recipe has one or more [[stage]] tables, each of another name")
+        for number, one in enumerate(self.stage):
+            if one.of and one.of not in (START, *names[:number]):
+                raise ValueError(f"stage {one.name}: `of` names no stage before it: {one.of!r}")
+
+    def place(self, name: str) -> int:
+        """Of a stage, from 0. Raises UsageError."""
+        names = [one.name for one in self.stage]
+        if name not in names:
+            raise UsageError(
+                f"the recipe has no stage {name!r}{did_you_mean(name, names)}", f"it has {', '.join(names)}"
+            )
+        return names.index(name)
+
+    @property
+    def limit(self) -> float:
+        """Seconds of all stages together."""
+        return sum(one.limit for one in self.stage)
+
+
+def load(word: str) -> Recipe:
+    """By the name of one that comes with the package, or a TOML file. Raises UsageError."""
+    known = sorted(path.stem for path in RECIPES.glob("*.toml"))
+    path = RECIPES / f"{word}.toml" if word in known else Path(word)
+    if not path.is_file():
+        raise UsageError(
+            f"no recipe {word!r}{did_you_mean(word, known)}", f"name a TOML file, or one of {', '.join(known)}"
+        )
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), type=Recipe)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"{path}: {error}", "docs/training_recipes.md says what a recipe has") from error
+
+
+def held(recipe: Recipe) -> dict[str, Any]:
+    """What a second start is held to, one level deep: limits and `about` are free."""
+    found: dict[str, Any] = {"target": recipe.target, "base": recipe.base, "seed": recipe.seed}
+    found["stages"] = ", ".join(one.name for one in recipe.stage)
+    for one in recipe.stage:
+        found |= {f"{one.name}.kind": one.of_kind, f"{one.name}.of": one.of, f"{one.name}.choose": one.choose}
+        found |= {f"{one.name}.{name}": value for name, value in one.options.items()}
+    return found

@@ -1,0 +1,128 @@
+"""What a stage starts from: the model and the files that stages before it left."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.config import resolve
+from kernel_assistant.errors import UsageError
+from kernel_assistant.serving.convert_run import derived_folder
+from kernel_assistant.serving.registry import SHIPPED
+from kernel_assistant_training.pipeline.kinds import KINDS, TIMED_EACH_START, words
+from kernel_assistant_training.pipeline.recipe import START, Recipe, Stage
+from kernel_assistant_training.pipeline.state import RunFolder
+
+#: Of a limit, what a stage with a clock that begins anew with each start has for beginning and ending: a part, at most
+#: so many seconds.
+SPARE, MOST_SPARE_S = 0.2, 15.0
+#: Kinds whose folders have what an option asks for.
+_LEFT_BY = {"episodes": ("episodes",), "shards": ("synth",), "tasks": ("synth",), "trajectories": ("rft", "ppo-single")}
+
+
+def check(recipe: Recipe) -> None:
+    """Raises UsageError where a stage would have nothing to start from."""
+    for place, stage in enumerate(recipe.stage):
+        kind = KINDS[stage.of_kind]
+        before = recipe.stage[:place]
+        for need in kind.needs:
+            if need in stage.options:
+                continue
+            makers = [one for one in before if _leaves(one, need)]
+            if need == "base" and recipe.base != "scratch" and stage.of in ("", START):
+                continue
+            if not makers or (stage.of == START and need == "base"):
+                what = "a model" if need == "base" else need
+                raise UsageError(
+                    f"stage {stage.name} has no {what.removeprefix('a ')} to start from",
+                    f"put a stage before it that leaves {what}" + ("" if need != "base" else ", or name --base"),
+                )
+        if stage.choose and not any(one.of_kind == "eval" for one in before):
+            raise UsageError(f"stage {stage.name} is to choose, but no eval stage is before it", "put one there")
+
+
+def _leaves(stage: Stage, need: str) -> bool:
+    return KINDS[stage.of_kind].learns if need == "base" else stage.of_kind in _LEFT_BY[need]
+
+
+def command(run: RunFolder, place: int, used: float, name: str) -> list[str]:
+    """The command line of a stage that has had `used` seconds. `name` is the exported model's. Raises UsageError."""
+    stage = run.recipe.stage[place]
+    kind = KINDS[stage.of_kind]
+    begin = [sys.executable, "-m", *kind.command]
+    if stage.of_kind == "export":
+        folder = stage.options.get("form", "gguf") == "folder"
+        target = run.folder(place) / ("model" if folder else f"{name}.gguf")
+        return [*begin, str(model_for(run, place)), str(target), *words(stage.options)]
+    options = {**given(run, place), **stage.options}
+    if stage.of_kind in TIMED_EACH_START:
+        left = stage.limit - used - min(MOST_SPARE_S, SPARE * stage.limit)
+        options["seconds"] = round(max(1.0, min(left, float(options.get("seconds", left)))), 1)
+    return [*begin, *kind.words, *words(options)]
+
+
+def given(run: RunFolder, place: int) -> dict[str, Any]:
+    """The options of a stage that follow from the run and from what is there. Raises UsageError."""
+    stage = run.recipe.stage[place]
+    takes = KINDS[stage.of_kind].takes
+    found: dict[str, Any] = {"out": run.folder(place), "target": run.recipe.target, "seed": run.recipe.seed}
+    found = {name: value for name, value in found.items() if name in takes}
+    if "base" in takes and "base" not in stage.options:
+        found["base"] = model_for(run, place)
+    for what in _LEFT_BY:
+        if what in takes and what not in stage.options:
+            found[what] = _left(run, place, what)
+    return found
+
+
+def model_for(run: RunFolder, place: int) -> Path | str | None:
+    """What the stage starts from; None from nothing. Raises UsageError."""
+    stage = run.recipe.stage[place]
+    if stage.choose:
+        return _best(run, place, stage.choose)
+    if stage.of == START:
+        return beginning(run.recipe)
+    before = [run.recipe.place(stage.of)] if stage.of else range(place - 1, -1, -1)
+    for number in before:
+        done = run.done(number)
+        if done is not None and done.model:
+            return run.path / done.model
+    return beginning(run.recipe)
+
+
+def beginning(recipe: Recipe) -> Path | str | None:
+    """The run's base as stages take it: a folder, OWNER/NAME, or None. Raises UsageError."""
+    if recipe.base == "scratch":
+        return None
+    path = SHIPPED if recipe.base == "shipped" else Path(recipe.base)
+    if path.is_file():
+        return derived_folder(path, resolve()[0])
+    if path.is_dir() or recipe.base.startswith(("/", ".", "~")):
+        if not (path / "config.json").is_file():
+            raise UsageError(f"{path} holds no model", "name a Hugging Face folder: --base")
+        return path
+    return recipe.base
+
+
+def _best(run: RunFolder, place: int, figure: str) -> Path | str | None:
+    """Of the models that were evaluated before, the one with the largest figure, among equals the latest."""
+    judged: list[tuple[float, int]] = []
+    for number in range(place):
+        done = run.done(number)
+        if done is not None and run.recipe.stage[number].of_kind == "eval" and figure in done.result:
+            judged.append((float(done.result[figure]), number))
+    if not judged:
+        raise UsageError(f"no eval stage gave {figure!r} to choose by", "see their output.log; or leave `choose` out")
+    return model_for(run, max(judged)[1])
+
+
+def _left(run: RunFolder, place: int, what: str) -> list[Path] | Path | None:
+    """The files of all stages, or the folder of the nearest."""
+    places = [number for number in range(place) if run.recipe.stage[number].of_kind in _LEFT_BY[what]]
+    if what == "episodes":
+        files = [file for number in places for file in sorted(run.folder(number).glob("episodes-*.jsonl"))]
+        if not files:
+            raise UsageError(f"no episodes for {run.folder(place)}", "see output.log of the stage that plays them")
+        return files
+    return run.folder(places[-1]) if places else None
