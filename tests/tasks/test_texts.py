@@ -9,7 +9,7 @@ import pytest
 from kernel_assistant.errors import UsageError
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
 from kernel_assistant_training.tasks.compose import chainable, composed
-from kernel_assistant_training.tasks.composer import Unreadable, read_answer
+from kernel_assistant_training.tasks.composer import Composer, Unreadable, read_answer
 from kernel_assistant_training.tasks.crawl import Unbuilt, catalog, crawled
 from kernel_assistant_training.tasks.operators import Operator
 from kernel_assistant_training.tasks.records import TaskText
@@ -76,7 +76,7 @@ def test_a_served_model_composes_and_its_answers_are_filtered(tmp_path: Path) ->
         server.answers[:] = [says({"content": "I cannot."}), says({"content": ANSWER})]
         client = ChatClient(ChatSettings(url=server.url, model="composer"))
         try:
-            card = synthesise(Options(tmp_path, asked, count=1, devices=("cpu",)), client)
+            card = synthesise(Options(tmp_path, asked, count=1, devices=("cpu",)), Composer(client))
         finally:
             client.close()
         prompt = server.bodies[0]["messages"][0]["content"]

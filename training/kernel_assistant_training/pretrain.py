@@ -31,7 +31,7 @@ from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
 from kernel_assistant_training.pretrain_checkpoint import Checkpoint
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.saving import written
-from kernel_assistant_training.source import TARGETS, Source, pairs_of
+from kernel_assistant_training.source import COMPOSE_SHARE, Source, training_sources
 from kernel_assistant_training.stream import Stream, StreamOptions
 from kernel_assistant_training.tokenizer import load, vocabulary_size
 
@@ -59,6 +59,7 @@ class Options:
     warm_up: int = 200
     decay: float = 0.6
     prompt_weight: float = 0.1
+    compose_share: float = COMPOSE_SHARE
     attention: str = "flex"
     held_out: int = 200
     seed: int = 0
@@ -104,7 +105,7 @@ def train(options: Options) -> Progress:
     checkpoint = Checkpoint(options.out / "checkpoint.pt", model, chosen, options.checkpoint_seconds)
     progress = _resumed(checkpoint, device) if options.resume else Progress()
     earlier = progress.seconds
-    sources = options.sources or tuple(pairs_of(target) for target in TARGETS)
+    sources = options.sources or training_sources(options.compose_share)
     # Another run has other conversations.
     streaming = StreamOptions(sources, options.processes, options.length, options.keep, options.seed + progress.runs)
     losses = weighted_losses
@@ -317,7 +318,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")
     for name in ("steps", "rows", "length", "processes", "keep", "warm_up", "held_out", "seed"):
         found.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Options, name))
-    for name in ("seconds", "rate", "decay", "prompt_weight", "checkpoint_seconds"):
+    for name in ("seconds", "rate", "decay", "prompt_weight", "compose_share", "checkpoint_seconds"):
         found.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(Options, name))
     return found
 

@@ -24,7 +24,7 @@ from kernel_assistant_training.conversation import Tokens
 from kernel_assistant_training.encoded import drawn, encoded
 from kernel_assistant_training.fine_tuning import TRAINERS, add_checkpoints, asked_of, fit, trainer_of
 from kernel_assistant_training.ppo.run_folder import RunFolder
-from kernel_assistant_training.source import TARGETS, Source, pairs_of
+from kernel_assistant_training.source import COMPOSE_SHARE, Source, training_sources
 from kernel_assistant_training.tokenizer import CONTEXT
 
 STAGE = "sft"
@@ -96,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--out", type=Path, required=True, help="folder for the model")
     found.add_argument("--trainer", choices=TRAINERS, default="trl", help="transformers needs accelerate alone")
     found.add_argument("--pairs-share", type=float, default=0.2, help="of the examples")
+    found.add_argument("--compose-share", type=float, default=COMPOSE_SHARE, help="of the pairs: compositions of tasks")
     found.add_argument("--epochs", type=float, default=2.0)
     found.add_argument("--steps", type=int, default=-1, help="at most, where it is given")
     found.add_argument(
@@ -111,5 +112,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: list[str]) -> None:
-    figures = train(parser().parse_args(words), tuple(pairs_of(target) for target in TARGETS))
+    options = parser().parse_args(words)
+    figures = train(options, training_sources(options.compose_share))
     sys.stdout.write(json.dumps(figures) + "\n")

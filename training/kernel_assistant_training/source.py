@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from random import Random
 
 from kernel_assistant.records.transcript import Message
 
 #: A seed → conversations without end. It is pickled: a function of a module, or a `partial` of one.
 Source = Callable[[int], Iterator[list[Message]]]
 TARGETS = ("cuda", "cpu")
+#: How often a conversation of stages 0 and 1 asks for a task, not for a kernel.
+COMPOSE_SHARE = 0.03
 
 
 def pairs_of(target: str) -> Source:
@@ -17,3 +20,17 @@ def pairs_of(target: str) -> Source:
     from kernel_assistant_training.synth import pairs
 
     return partial(pairs, target=target)
+
+
+def training_sources(compose_share: float = COMPOSE_SHARE) -> tuple[Source, ...]:
+    """Pairs of each target, a share of the conversations of each being compositions."""
+    from kernel_assistant_training.synth.composing import compositions
+
+    return tuple(partial(mixed, most=pairs_of(target), rest=compositions, share=compose_share) for target in TARGETS)
+
+
+def mixed(seed: int, *, most: Source, rest: Source, share: float) -> Iterator[list[Message]]:
+    """Conversations of `most`; `share` of all are from `rest`."""
+    random, common, rare = Random(f"mixed {seed}"), most(seed), rest(seed)
+    while True:
+        yield next(rare if random.random() < share else common)

@@ -9,7 +9,7 @@ from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import Operand, Value
 from kernel_assistant_training.synth.memory import size_at
 
-_TORCH = {
+TORCH = {
     "f64": "float64",
     "f32": "float32",
     "bf16": "bfloat16",
@@ -40,19 +40,19 @@ def module_text(graph: OpGraph) -> str:
     Every operator is called as it stands in the graph, through `torch.ops.aten`. Parameters are drawn around 1, indices
     below the size that they index.
     """
-    limits = _limits(graph)
+    below = limits(graph)
     held = [value for value in graph.inputs if value.kind != "input"]
     given = [value for value in graph.inputs if value.kind == "input"]
     lines = ["import torch", "from torch import nn", "", "aten = torch.ops.aten", "", "", "class Model(nn.Module):"]
     if held:
         lines += ["    def __init__(self) -> None:", "        super().__init__()"]
-        lines += [f"        {_made(value, graph, limits)}" for value in held] + [""]
+        lines += [f"        {_made(value, graph, below)}" for value in held] + [""]
     arguments = ", ".join(f"{value.name}: torch.Tensor" for value in given)
     lines.append(f"    def forward(self, {arguments}):")
     names = {value.name: value.name if value.kind == "input" else f"self.{value.name}" for value in graph.inputs}
     lines += [f"        {line}" for line in _body(graph, names)]
     lines += ["", "", "def get_inputs():"]
-    lines.append(f"    return [{', '.join(_drawn(value, graph, limits) for value in given)}]")
+    lines.append(f"    return [{', '.join(_drawn(value, graph, below) for value in given)}]")
     lines += ["", "", "def get_init_inputs():", "    return []", ""]
     return "\n".join(lines)
 
@@ -99,8 +99,8 @@ def _written(operand: Operand, names: dict[str, str], graph: OpGraph) -> str:
         return repr(operand)
     if operand.startswith("%"):
         return names[operand[1:]]
-    if operand in _TORCH:
-        return f"torch.{_TORCH[operand]}"
+    if operand in TORCH:
+        return f"torch.{TORCH[operand]}"
     if operand in ("inf", "-inf", "nan"):
         return f"float({operand!r})"
     if any(part in graph.dims for part in operand.replace("*", " ").replace("//", " ").split()):
@@ -117,7 +117,7 @@ def _made(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
 def _drawn(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
     sizes = [size_at(size, graph.dims) for size in value.spec.shape]
     shape = ", ".join(map(str, sizes))
-    dtype = _TORCH[value.spec.dtype]
+    dtype = TORCH[value.spec.dtype]
     tail = "" if dtype == "float32" else f", dtype=torch.{dtype}"
     if value.spec.dtype == "b1":
         return f"torch.rand({shape}) > 0.5"
@@ -129,7 +129,7 @@ def _drawn(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
     return f"torch.rand({shape}{tail}) + 0.5"
 
 
-def _limits(graph: OpGraph) -> dict[str, int]:
+def limits(graph: OpGraph) -> dict[str, int]:
     """Below which number the indices in an integer input are."""
     found: dict[str, int] = {}
     for node in graph.nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from random import Random
 
 from kernel_assistant.records import OpGraph
@@ -61,8 +62,6 @@ FAMILIES = {
     "inner": 16,
     "pieces": 9,
 }
-_NAMES, _WEIGHTS = list(FAMILIES), list(FAMILIES.values())
-_CHOICES = {family: (steps, [one.weight for one in steps]) for family, steps in STEPS.items()}
 _RETURNED = next(one for one in STEPS["cast"] if one.name == "returned")
 #: How often the next step casts back to the half type, behind what was computed in float.
 BACK = 0.4
@@ -113,23 +112,26 @@ def sample(random: Random, level: int) -> OpGraph:
     return sampled(random, level)[0]
 
 
-def sampled(random: Random, level: int, more: float = MORE) -> tuple[OpGraph, tuple[Step, ...]]:
-    """A task, and the steps that made it. `more` is how often it returns values from on the way."""
+def sampled(
+    random: Random, level: int, more: float = MORE, only: frozenset[str] = frozenset()
+) -> tuple[OpGraph, tuple[Step, ...]]:
+    """A task, and the steps that made it. `more` is how often it returns values from on the way; `only` names the
+    families and steps that it is made of, all where there is none."""
     while True:
         make = Builder(random, random.choices(("f32", "bf16", "f16"), (70, 20, 10))[0])
         try:
-            x, taken = _steps(make, level)
+            x, taken = _steps(make, level, only)
             outputs = _outputs(make, x, more)
             return make.finish(outputs, free_size(random, make.inputs[0].spec.shape)), taken
         except Unfit:
             continue
 
 
-def _steps(make: Builder, level: int) -> tuple[Tensor, tuple[Step, ...]]:
-    x, taken = _start(make)
+def _steps(make: Builder, level: int, only: frozenset[str]) -> tuple[Tensor, tuple[Step, ...]]:
+    x, taken = _start(make, only)
     failures = 0
     while len(taken) < level:
-        step = _drawn(make, x, taken)
+        step = _drawn(make, x, taken, only)
         mark = make.mark()
         try:
             found = step.write(make, x)
@@ -144,13 +146,22 @@ def _steps(make: Builder, level: int) -> tuple[Tensor, tuple[Step, ...]]:
     return x, taken
 
 
-def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...]) -> Step:
+def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[str]) -> Step:
     """What is computed in float is often cast back in modules of half types."""
     if x.dtype == "f32" != make.dtype and taken[-1].family != "cast" and make.random.random() < BACK:
         return _RETURNED
-    (family,) = make.random.choices(_NAMES, _WEIGHTS)
-    (step,) = make.random.choices(*_CHOICES[family])
+    families, weights, steps = _choices(only)
+    (family,) = make.random.choices(families, weights)
+    (step,) = make.random.choices(*steps[family])
     return step
+
+
+@lru_cache
+def _choices(only: frozenset[str]) -> tuple[list[str], list[float], dict[str, tuple[list[Step], list[float]]]]:
+    """Families with their weights, and the steps of each with theirs."""
+    found = {family: [one for one in STEPS[family] if not only or {family, one.name} & only] for family in FAMILIES}
+    there = {family: (steps, [one.weight for one in steps]) for family, steps in found.items() if steps}
+    return list(there), [FAMILIES[family] for family in there], there
 
 
 def _fits(x: Tensor, last: bool) -> None:
@@ -161,12 +172,12 @@ def _fits(x: Tensor, last: bool) -> None:
         raise Unfit
 
 
-def _start(make: Builder) -> tuple[Tensor, tuple[Step, ...]]:
+def _start(make: Builder, only: frozenset[str]) -> tuple[Tensor, tuple[Step, ...]]:
     random = make.random
-    if random.random() < 0.04:
+    if random.random() < 0.04 and (not only or {_EMBEDDED.family, _EMBEDDED.name} & only):
         ids = make.input((FREE, random.choice(_LENGTHS)), "i64")
         return gathers.embedded(make, ids, random.choice((64, 128, 256, 512, 768, 1024))), (_EMBEDDED,)
-    x = make.input(_shape(random))
+    x = make.input(input_shape(random))
     make.extra.append(x)
     return x, ()
 
@@ -174,7 +185,8 @@ def _start(make: Builder) -> tuple[Tensor, tuple[Step, ...]]:
 _EMBEDDED = Step("gather", "embedding", 0.0, lambda make, x: x)
 
 
-def _shape(random: Random) -> Shape:
+def input_shape(random: Random) -> Shape:
+    """B and the sizes of one item, as modules of users have them."""
     while True:
         shape = (FREE, *_item(random))
         if math.prod(shape[1:]) <= _MOST:

@@ -13,6 +13,7 @@ from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.policy.connect import connect
 from kernel_assistant.targets import cuda
 from kernel_assistant_training.episodes.lines import read_lines
+from kernel_assistant_training.tasks.composer import Composer
 from kernel_assistant_training.tasks.filter import WINDOWS
 from kernel_assistant_training.tasks.records import Reason, Verdict
 from kernel_assistant_training.tasks.stage import VERDICTS, Asked, Options, synthesise
@@ -65,12 +66,15 @@ def synth(
         raise UsageError("--answers without a model to ask", "name one: --endpoint URL, or --model NAME")
     asked = Asked(target, recipe, seed, blocks, variants, backend, answers)
     options = Options(out, asked, count, devices(target, workers), sandbox, most, time.monotonic() + seconds)
-    client = connect(resolve()[0], endpoint, model).client(seed) if answers else None
+    if not answers:
+        click.echo(synthesise(options))
+        return
+    connection = connect(resolve()[0], endpoint, model)
+    client = connection.client(seed)
     try:
-        click.echo(synthesise(options, client))
+        click.echo(synthesise(options, Composer(client, connection.compact)))
     finally:
-        if client is not None:
-            client.close()
+        client.close()
 
 
 def main(words: list[str]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from kernel_assistant.policy.client import ModelClient, Request
 from kernel_assistant.records.transcript import Message
+from kernel_assistant_training.synth import composing
 from kernel_assistant_training.tasks.crawl import attribution
 from kernel_assistant_training.tasks.operators import Operator
 from kernel_assistant_training.tasks.records import TaskText
 from kernel_assistant_training.tasks.stream import ASKED
+from kernel_assistant_training.tasks.used import plain
 from kernel_assistant_training.tasks.writing import batch_of
 
 #: Operators that a prompt offers, and how many of them a task may use.
@@ -39,19 +42,28 @@ class Unreadable(Exception):
     """An answer that is no task; the message is what is counted."""
 
 
-def ask(
-    client: ModelClient, operators: list[Operator], number: int, seed: int, cancelled: Callable[[], bool]
-) -> TaskText:
-    """Answer `number` of a run. Raises Unreadable, and what the client raises."""
-    random = Random(f"composer {seed} {number}")
+@dataclass(frozen=True)
+class Composer:
+    """A model that is asked. `compact`: it has learned the short question of the synthesis; others get it explained."""
+
+    client: ModelClient
+    compact: bool = False
+
+    def ask(self, operators: list[Operator], number: int, seed: int, cancelled: Callable[[], bool]) -> TaskText:
+        """Answer `number` of a run. Raises Unreadable, and what the client raises."""
+        random = Random(f"composer {seed} {number}")
+        messages = tuple(composing.asked(random)) if self.compact else (_explained(operators, random),)
+        reply = self.client.complete(Request(messages, max_tokens=MAX_TOKENS), cancelled)
+        return read_answer(reply.content, self.client.name, number, operators)
+
+
+def _explained(operators: list[Operator], random: Random) -> Message:
     names = sorted({one.name for one in random.sample(operators, min(OFFERED, len(operators)))})
-    text = PROMPT.format(count=random.randint(2, MOST), offered=", ".join(names))
-    reply = client.complete(Request((Message(role="user", content=text),), max_tokens=MAX_TOKENS), cancelled)
-    return read_answer(reply.content, client.name, number)
+    return Message(role="user", content=PROMPT.format(count=random.randint(2, MOST), offered=", ".join(names)))
 
 
-def read_answer(answer: str, model: str, number: int) -> TaskText:
-    """The task of an answer. Raises Unreadable. The text is not run here."""
+def read_answer(answer: str, model: str, number: int, operators: Sequence[Operator] = ()) -> TaskText:
+    """The task of an answer, which is not run here; `operators` say where a plain name is from. Raises Unreadable."""
     fences = _FENCE.findall(answer)
     if not fences:
         raise Unreadable("no fence with a file")
@@ -67,12 +79,14 @@ def read_answer(answer: str, model: str, number: int) -> TaskText:
     for needed in ("class Model(", "def get_inputs(", "def get_init_inputs("):
         if needed not in text:
             raise Unreadable(f"has no {needed.strip('(')}")
-    said = (f"composed by the model {model}", *(attribution(name) for name in names if name.startswith("torch.")))
+    full = {plain(one.name): one.name for one in operators if one.name.startswith("torch.")}
+    known = (name if name.startswith("torch.") else full.get(plain(name), "") for name in names)
+    said = (f"composed by the model {model}", *(attribution(name) for name in known if name))
     return TaskText(number=ASKED + number, source="model", operators=names, attribution=said, text=text)
 
 
 def asked(
-    client: ModelClient,
+    composer: Composer,
     operators: list[Operator],
     seed: int,
     numbers: Iterator[int],
@@ -82,6 +96,6 @@ def asked(
     """An answer for each of `numbers`; `unreadable` is told of what was none."""
     for number in numbers:
         try:
-            yield ask(client, operators, number, seed, cancelled)
+            yield composer.ask(operators, number, seed, cancelled)
         except Unreadable as error:
             unreadable(str(error))

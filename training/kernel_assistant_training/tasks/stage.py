@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
-from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant_training.episodes.lines import Lines, read_lines
 from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.run_control import RunControl
-from kernel_assistant_training.tasks.composer import asked
+from kernel_assistant_training.tasks.composer import Composer, asked
 from kernel_assistant_training.tasks.crawl import Unbuilt, catalog
 from kernel_assistant_training.tasks.filter import Filter, Rules, window
 from kernel_assistant_training.tasks.operators import Operator
@@ -56,10 +55,10 @@ class Options:
 
 
 class Synthesis:
-    """One run of the stage. `client` answers where `asked.answers` are wanted."""
+    """One run of the stage. `composer` answers where `asked.answers` are wanted."""
 
-    def __init__(self, options: Options, control: RunControl, client: ModelClient | None) -> None:
-        self._options, self._control, self._client = options, control, client
+    def __init__(self, options: Options, control: RunControl, composer: Composer | None) -> None:
+        self._options, self._control, self._composer = options, control, composer
         path = options.out / VERDICTS
         self._lines = Lines(path)
         self.verdicts = list(read_lines(path, Verdict))
@@ -105,10 +104,10 @@ class Synthesis:
         """Answers that were given before are not asked for again."""
         known = list(read_lines(self._options.out / ANSWERS, TaskText))
         yield from (one for one in known if one.number not in done)
-        assert self._client is not None
+        assert self._composer is not None
         numbers = range(max((one.number - ASKED + 1 for one in known), default=0), self._options.asked.answers)
         found = asked(
-            self._client,
+            self._composer,
             operators,
             self._options.asked.seed,
             iter(numbers),
@@ -174,12 +173,12 @@ class Synthesis:
         self._control.report(len(self.verdicts), figures)
 
 
-def synthesise(options: Options, client: ModelClient | None = None) -> str:
+def synthesise(options: Options, composer: Composer | None = None) -> str:
     """The stage; the data card. Raises UsageError for a folder of other options, MissingError, DeviceError."""
     arrow()
     RunFolder(options.out, {"stage": "synth", **asdict(options.asked)})
     with RunControl(options.out, "synth") as control:
-        run = Synthesis(options, control, client)
+        run = Synthesis(options, control, composer)
         try:
             run.run()
         finally:

@@ -10,10 +10,15 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+#: Of operators between two values: what the reflected and the true ones are called otherwise.
+_SAME = {"truediv": "div", "rtruediv": "div", "radd": "add", "rsub": "sub", "rmul": "mul", "rpow": "pow"}
+
 
 def plain(name: str) -> str:
-    """`torch.nn.functional.softmax`, `Tensor.softmax` and `__softmax__` are one name."""
-    return name.rpartition(".")[2].strip("_").lower()
+    """`torch.nn.functional.log_softmax`, `Tensor.log_softmax` and `LogSoftmax` are one name, and so are `x / 2`,
+    `2 / x` and `torch.div`."""
+    found = name.rpartition(".")[2].replace("_", "").lower()
+    return _SAME.get(found, found)
 
 
 def used(model: nn.Module, inputs: Iterable[Any]) -> frozenset[str]:
