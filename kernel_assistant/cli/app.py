@@ -40,7 +40,7 @@ _COMMANDS = {
     "show": ("show", "Report of one job."),
     "serve": ("serve", "Serve a language model on this machine."),
     "models": ("models", "Language models: list, use, add, remove, info."),
-    "train": ("train", "Run one stage of training."),
+    "train": ("train", "Train a model: all stages by a recipe, or one."),
     "tui": ("tui", "Modules, jobs, results and devices on one screen."),
     "lsp": ("lsp", "Serve an editor."),
     "config": ("config", "Settings: what holds, and where it comes from."),

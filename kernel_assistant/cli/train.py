@@ -59,7 +59,7 @@ class _Stages(click.Command):
 @click.option("--until", "last", metavar="STAGE", help="End behind this stage.")
 @click.option("--name", help="Register the model under this name.  [default: that of RUN's folder]")
 @click.option("--use", is_flag=True, help="Use the model from then on.")
-@click.option("--dry-run", is_flag=True, help="Say what it takes (hours, disk, evaluations), do nothing. Stages have it too.")
+@click.option("--dry-run", is_flag=True, help="Say what it takes, do nothing. Stages have it too.")
 @click.argument("stage", required=False, metavar="[STAGE]")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[STAGE'S OPTIONS]")
 def train_command(
