@@ -10,12 +10,13 @@ from pathlib import Path
 import click
 
 from kernel_assistant.config import resolve
+from kernel_assistant_training.endings import ended, invoke
 from kernel_assistant_training.episodes.lesson import FAULTS
 from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.run import run
 
 
-@click.command()
+@click.command("episodes")
 @click.option("--target", type=click.Choice(["cpu", "cuda"]), required=True)
 @click.option("--seconds", type=float, required=True, help="When no further lesson begins.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder; is continued.")
@@ -31,7 +32,7 @@ from kernel_assistant_training.episodes.run import run
 @click.option("--estimated-compile", type=float, default=0.5, show_default=True, help="Share with such a figure.")
 @click.option("--in-full", type=float, default=0.15, show_default=True, help="Share verified at other sizes too.")
 @click.option("--python", default=sys.executable, help="Interpreter with torch.")
-def main(
+def episodes(
     target: str,
     seconds: float,
     out: Path,
@@ -65,5 +66,9 @@ def main(
     click.echo(json.dumps(run(options, cores), indent=2))
 
 
+def main(words: list[str]) -> None:
+    invoke(episodes, words)
+
+
 if __name__ == "__main__":
-    main()
+    raise SystemExit(ended("episodes", lambda: main(sys.argv[1:])))

@@ -18,6 +18,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant_training.episodes.lines import Episode, Failure, read_lines
 from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.player import Player
+from kernel_assistant_training.interrupts import Interrupted, belong_to_parent
 
 #: Seconds of a process that it takes to begin another in its place, and that must be left.
 LIVED = 30.0
@@ -119,28 +120,41 @@ def _side_by_side(parts: list[tuple[Options, tuple[int, ...]]]) -> list[int]:
     context, failed = get_context("spawn"), list[int]()
 
     def begin(part: tuple[Options, tuple[int, ...]]) -> tuple[SpawnProcess, float]:
-        process = context.Process(target=_play, args=part)
+        process = context.Process(target=_part, args=part)
         process.start()
         return process, time.monotonic()
 
     running = {part[0].part: (*begin(part), part) for part in parts}
-    while running:
-        wait([process.sentinel for process, _, _ in running.values()])
-        for name, (process, began, part) in list(running.items()):
-            if process.is_alive():
-                continue
-            process.join()
-            del running[name]
-            if process.exitcode:
-                failed.append(process.exitcode)
-                now = time.monotonic()
-                if now - began > LIVED and part[0].until - now > LIVED:
-                    running[name] = (*begin(part), part)
+    try:
+        while running:
+            wait([process.sentinel for process, _, _ in running.values()])
+            for name, (process, began, part) in list(running.items()):
+                if process.is_alive():
+                    continue
+                process.join()
+                del running[name]
+                if process.exitcode:
+                    failed.append(process.exitcode)
+                    now = time.monotonic()
+                    if now - began > LIVED and part[0].until - now > LIVED:
+                        running[name] = (*begin(part), part)
+    finally:
+        for process, _, _ in running.values():
+            process.terminate()
     return failed
 
 
+def _part(options: Options, cores: tuple[int, ...]) -> None:
+    """A process of its own, which leaves nothing behind when it is ended."""
+    belong_to_parent()
+    try:
+        _play(options, cores)
+    except Interrupted as error:
+        raise SystemExit(error.exit_code) from error
+
+
 def _play(options: Options, cores: tuple[int, ...] = ()) -> None:
-    """A process of its own, or this one."""
+    """In a process of its own, or in this one."""
     if cores:
         os.sched_setaffinity(0, cores)
     player = Player(options)

@@ -13,10 +13,12 @@ from typing import Any
 import click
 
 from kernel_assistant.config import resolve
-from kernel_assistant.errors import InternalError, UsageError
+from kernel_assistant.errors import EXIT_INTERNAL, InternalError, KernelAssistantError, UsageError
+from kernel_assistant.session.training_run import Wish, ask
+from kernel_assistant_training.endings import invoke
+from kernel_assistant_training.interrupts import Interrupted, belong_to_parent
 from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.run_control import RunControl
-from kernel_assistant_training.tasks.command import invoke
 from kernel_assistant_training.tasks.labeller import Labeller, LabelOptions, read_labels
 from kernel_assistant_training.tasks.shards import arrow, read_rows, write_shards
 
@@ -81,11 +83,10 @@ def run(options: LabelOptions) -> dict[str, Any]:
     with RunControl(folder, "label") as control:
         failed = _play(options, control, before)
         rows = [one.row() for one in read_labels(folder)]
-        if len(failed) == options.parts and len(rows) == before:
-            raise InternalError(
-                f"no process judged anything (exit codes {failed})", f"see what they said, and {folder}"
-            )
         write_shards(folder, "labels", rows, label_schema())
+        if failed and not control.interrupted:
+            cause = f"{len(failed)} of {options.parts} processes ended early (exit codes {failed})"
+            raise InternalError(f"{cause}; {len(rows)} rows are kept", "start it again: it goes on with the tasks left")
     minutes = (time.monotonic() - began) / 60
     judged = sum(bool(row["candidate"]) for row in rows)
     return {
@@ -94,7 +95,6 @@ def run(options: LabelOptions) -> dict[str, Any]:
         "rows": len(rows),
         "rows_per_minute": round((len(rows) - before) / minutes, 1),
         "outcomes": dict(Counter(row["outcome"] for row in rows).most_common()),
-        "failed_processes": failed,
     }
 
 
@@ -111,25 +111,39 @@ def _play(options: LabelOptions, control: RunControl, before: int) -> list[int]:
     """Until all have ended, or somebody stops it; exit codes of those that failed."""
     context = get_context("spawn")
     parts = [context.Process(target=_part, args=(options, part)) for part in range(options.parts)]
-    for process in parts:
-        process.start()
     folder, began, reported = options.out / "labels", time.monotonic(), before
-    while any(process.is_alive() for process in parts):
+    try:
         for process in parts:
-            process.join(LOOK_SECONDS / len(parts))
-        rows = _count(folder)
-        if rows != reported:
-            rate = 60 * (rows - before) / (time.monotonic() - began)
-            control.report(rows, {"rows": rows, "rows_per_min": round(rate, 1)})
-            reported = rows
-        # The parts look at the same file and end behind the task that they are at.
-        control.goes_on(rows)
+            process.start()
+        while any(process.is_alive() for process in parts):
+            for process in parts:
+                process.join(LOOK_SECONDS / len(parts))
+            rows = _count(folder)
+            if rows != reported:
+                rate = 60 * (rows - before) / (time.monotonic() - began)
+                control.report(rows, {"rows": rows, "rows_per_min": round(rate, 1)})
+                reported = rows
+            # The parts look at the same file and end behind the task that they are at.
+            if not control.goes_on(rows):
+                ask(folder, Wish.stop)
+    finally:
+        for process in parts:
+            if process.is_alive():
+                process.terminate()
     return [process.exitcode for process in parts if process.exitcode]
 
 
 def _part(options: LabelOptions, part: int) -> None:
-    with Labeller(options, part) as labeller:
-        labeller.run()
+    """A process of its own. What its owner is to be told, it says itself."""
+    belong_to_parent()
+    try:
+        with Labeller(options, part) as labeller:
+            labeller.run()
+    except (KernelAssistantError, OSError) as error:
+        sys.stderr.write(f"part {part}: {error}\n")
+        raise SystemExit(EXIT_INTERNAL) from error
+    except Interrupted as error:
+        raise SystemExit(error.exit_code) from error
 
 
 def _count(folder: Path) -> int:
