@@ -70,7 +70,7 @@ KINDS: Mapping[str, Kind] = {
     "pretrain": _stage("pretrain", "base", words=("--resume",), model=_inside),
     "episodes": Kind(
         ("kernel_assistant_training", "episodes"),
-        "kernel_assistant_training.episodes.__main__:main",
+        "kernel_assistant_training.episodes.__main__:episodes",
         ("out", "seed", "target"),
     ),
     "sft": _stage("sft", "base", "episodes", needs=("base", "episodes"), model=_itself),
