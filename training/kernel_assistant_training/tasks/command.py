@@ -12,6 +12,7 @@ from kernel_assistant.config import resolve
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.policy.connect import connect
 from kernel_assistant.targets import cuda
+from kernel_assistant_training.endings import invoke
 from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.tasks.composer import Composer
 from kernel_assistant_training.tasks.filter import WINDOWS
@@ -79,14 +80,6 @@ def synth(
 
 def main(words: list[str]) -> None:
     invoke(synth, words)
-
-
-def invoke(command: click.Command, words: list[str]) -> None:
-    """As a stage of `python -m kernel_assistant_training`. Raises UsageError for words that it does not know."""
-    try:
-        command.main(words, prog_name=command.name, standalone_mode=False)
-    except click.ClickException as error:
-        raise UsageError(error.format_message(), f"see {command.name} --help") from error
 
 
 def devices(target: str, workers: int) -> tuple[str, ...]:
