@@ -6,6 +6,7 @@ Computes what `transformers.LlamaForCausalLM` computes (a test compares logits),
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +44,8 @@ SMALL = Shape(
     tied=True,
 )
 
+#: For the smoke recipe: the least that copies an operator's name and a shape from its prompt within a minute.
+TINY = replace(SMALL, width=96, inner=192, layers=3, heads=2, head_width=48)
 
 #: Which earlier tokens a token may look at: those of its own conversation. (B, 1, T, T) of bool, or in blocks.
 Mask = Tensor | BlockMask

@@ -101,6 +101,15 @@ class Pool:
             left -= share
         return np.concatenate(found), most - left
 
+    def even(self, count: int) -> tuple[NDArray[np.int64], int]:
+        """The same, (n, 2) and n, with as many of each part, whatever else waits. Raises ValueError for a `count` that
+        cannot be shared evenly."""
+        share, rest = divmod(count, self.shape.parts)
+        if rest:
+            raise ValueError(f"{count} rows cannot be shared evenly by {self.shape.parts} parts")
+        found = [np.stack([np.full(share, part), first + np.arange(share)], 1) for part, first in enumerate(self.given)]
+        return np.concatenate(found), count
+
     def again(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
         """`count` rows among those that are there, all alike. None where `count` is 0."""
         written = self.written.copy()

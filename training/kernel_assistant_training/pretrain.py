@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernel_assistant.errors import InternalError
-from kernel_assistant_training.architecture import SHIPPED, SMALL, Llama, Mask, block_mask, dense_mask
+from kernel_assistant_training.architecture import SHIPPED, SMALL, TINY, Llama, Mask, block_mask, dense_mask
 from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import judge_greedy
 from kernel_assistant_training.held_out import HeldOutMaker
@@ -31,11 +31,13 @@ from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
 from kernel_assistant_training.pretrain_checkpoint import Checkpoint
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.saving import written
-from kernel_assistant_training.source import COMPOSE_SHARE, Source, training_sources
+from kernel_assistant_training.source import COMPOSE_SHARE, TARGETS, Source, training_sources
 from kernel_assistant_training.stream import Stream, StreamOptions
+from kernel_assistant_training.synth.narrow import Narrow, add_narrow
+from kernel_assistant_training.synth.sampler import LEVELS
 from kernel_assistant_training.tokenizer import load, vocabulary_size
 
-SHAPES = {"shipped": SHIPPED, "small": SMALL}
+SHAPES = {"shipped": SHIPPED, "small": SMALL, "tiny": TINY}
 LOG_EVERY = 50
 STAGE = "pretrain"
 
@@ -44,7 +46,8 @@ STAGE = "pretrain"
 class Options:
     """`rows` of `length` tokens a step; `decay` is the share of the time in which the learning rate falls to zero.
     AdamW alone wants half the `rate`. `steps` bounds the run as well, 0 does not. `base` is the folder of a model whose
-    weights are where it begins; without one they are random."""
+    weights are where it begins; without one they are random. A `steady` run has the same rows, in the same order,
+    whenever it is run; bounded by steps and on as many threads it comes to the same weights."""
 
     out: Path
     seconds: float = 480.0
@@ -60,6 +63,10 @@ class Options:
     decay: float = 0.6
     prompt_weight: float = 0.1
     compose_share: float = COMPOSE_SHARE
+    target: Sequence[str] = TARGETS
+    only: str = ""
+    level: int = LEVELS[-1]
+    steady: bool = False
     attention: str = "flex"
     held_out: int = 200
     seed: int = 0
@@ -105,9 +112,13 @@ def train(options: Options) -> Progress:
     checkpoint = Checkpoint(options.out / "checkpoint.pt", model, chosen, options.checkpoint_seconds)
     progress = _resumed(checkpoint, device) if options.resume else Progress()
     earlier = progress.seconds
-    sources = options.sources or training_sources(options.compose_share)
+    sources = options.sources or training_sources(
+        options.compose_share, options.target, Narrow.of(options.only, options.level)
+    )
     # Another run has other conversations.
-    streaming = StreamOptions(sources, options.processes, options.length, options.keep, options.seed + progress.runs)
+    streaming = StreamOptions(
+        sources, options.processes, options.length, options.keep, options.seed + progress.runs, options.steady
+    )
     losses = weighted_losses
     if on_gpu:
         model.compile_layers()
@@ -314,6 +325,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--shape", choices=SHAPES, default=Options.shape)
     found.add_argument("--attention", choices=("flex", "dense"), default=Options.attention)
     found.add_argument("--optimiser", choices=("muon", "adamw"), default=Options.optimiser)
+    found.add_argument("--target", choices=TARGETS, nargs="+", default=Options.target)
+    add_narrow(found)
+    found.add_argument("--steady", action="store_true", help="the same rows in the same order, whenever it is run")
     found.add_argument("--base", type=Path, metavar="FOLDER", help="begin with the weights of this model")
     found.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")
     for name in ("steps", "rows", "length", "processes", "keep", "warm_up", "held_out", "seed"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
 
 from kernel_assistant.records.transcript import Message
+from kernel_assistant_training.synth.narrow import Narrow
 
 #: A seed → conversations without end. It is pickled: a function of a module, or a `partial` of one.
 Source = Callable[[int], Iterator[list[Message]]]
@@ -15,18 +16,21 @@ TARGETS = ("cuda", "cpu")
 COMPOSE_SHARE = 0.03
 
 
-def pairs_of(target: str) -> Source:
+def pairs_of(target: str, narrow: Narrow | None = None) -> Source:
     """Un-run pairs of train tasks."""
     from kernel_assistant_training.synth import pairs
 
-    return partial(pairs, target=target)
+    return partial(pairs, target=target, narrow=narrow)
 
 
-def training_sources(compose_share: float = COMPOSE_SHARE) -> tuple[Source, ...]:
+def training_sources(
+    compose_share: float = COMPOSE_SHARE, targets: Sequence[str] = TARGETS, narrow: Narrow | None = None
+) -> tuple[Source, ...]:
     """Pairs of each target, a share of the conversations of each being compositions."""
     from kernel_assistant_training.synth.composing import compositions
 
-    return tuple(partial(mixed, most=pairs_of(target), rest=compositions, share=compose_share) for target in TARGETS)
+    most = [pairs_of(target, narrow) for target in targets]
+    return tuple(partial(mixed, most=one, rest=compositions, share=compose_share) for one in most)
 
 
 def mixed(seed: int, *, most: Source, rest: Source, share: float) -> Iterator[list[Message]]:

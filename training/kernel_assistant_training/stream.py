@@ -33,13 +33,15 @@ _PAUSE = 0.005
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """`keep` rows are kept to be drawn again. `processes` times `seed` never meet: each has seeds of its own."""
+    """`keep` rows are kept to be drawn again. `processes` times `seed` never meet: each has seeds of its own. With
+    `steady` no row is drawn again and each process gives as many: the same rows come whenever it is run."""
 
     sources: tuple[Source, ...]
     processes: int = 14
     length: int = 2048
     keep: int = 400_000
     seed: int = 0
+    steady: bool = False
 
 
 @dataclass
@@ -104,11 +106,11 @@ class Stream:
 
         Raises InternalError where all processes have ended: one that does is counted, its message is on stderr.
         """
-        while int(self._pool.written.sum()) < count:
+        while not self._there(count):
             if not any(process.is_alive() for process in self._processes):
                 raise InternalError("all processes that make conversations have ended", "see their messages")
             time.sleep(_PAUSE)
-        fresh, fresh_count = self._pool.fresh(count)
+        fresh, fresh_count = self._pool.even(count) if self._options.steady else self._pool.fresh(count)
         again = self._pool.again(count - fresh_count, self._random)
         rows = self._pool.rows(np.concatenate([fresh, again]))
         # Only now may their places be written to again.
@@ -117,6 +119,11 @@ class Stream:
         self._counts.repeated_rows += count - fresh_count
         self._counts.fresh_tokens += int(np.count_nonzero(rows.flags[:fresh_count]))
         return rows
+
+    def _there(self, count: int) -> bool:
+        if self._options.steady:
+            return int((self._pool.written - self._pool.given).min()) * self._options.processes >= count
+        return int(self._pool.written.sum()) >= count
 
 
 def _make(name: str, shape: PoolShape, options: StreamOptions, number: int) -> None:

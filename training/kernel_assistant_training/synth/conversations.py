@@ -13,7 +13,7 @@ from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.episodes.lesson import fence
 from kernel_assistant_training.synth.baselines import invented
-from kernel_assistant_training.synth.sampler import sampled
+from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.synth.steps import Step
 from kernel_assistant_training.teacher import answers
@@ -40,24 +40,25 @@ class Pair:
     source: str
 
 
-def pairs(seed: int, target: str) -> Iterator[list[Message]]:
+def pairs(seed: int, target: str, narrow: Narrow | None = None) -> Iterator[list[Message]]:
     """System, user and assistant."""
     random = Random(f"figures {seed} {target}")
-    for pair in drawn(seed, target, Counter()):
+    for pair in drawn(seed, target, Counter(), narrow):
         reply = Message(role="assistant", content=fence(pair.source, target))
         yield [*_prompt(pair.task, pair.graph, target, random), reply]
 
 
-def drawn(seed: int, target: str, yields: Counter[str]) -> Iterator[Pair]:
-    """`yields` counts what was drawn and what left it out."""
+def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = None) -> Iterator[Pair]:
+    """`yields` counts what was drawn and what left it out. Narrow tasks come again and again."""
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
+    kind = narrow or Narrow()
     while True:
         (level,) = random.choices(range(1, 1 + len(LEVELS)), level_weights(yields["pairs"]))
-        graph, steps = sampled(random, level, MORE)
+        graph, steps = kind.sampled(random, level, more=MORE)
         yields["drawn"] += 1
         task = canonical(graph)
         key = task.key()
-        if seen[key] >= CAP:
+        if seen[key] >= CAP and kind.everything:
             yields["seen too often"] += 1
             continue
         part = split_of(graph, key)
