@@ -14,6 +14,9 @@ from kernel_assistant_training.endings import ended, invoke
 from kernel_assistant_training.episodes.lesson import FAULTS
 from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.run import run
+from kernel_assistant_training.nominal import CLOCKS
+from kernel_assistant_training.synth.narrow import Narrow
+from kernel_assistant_training.synth.sampler import LEVELS
 
 
 @click.command("episodes")
@@ -31,6 +34,9 @@ from kernel_assistant_training.episodes.run import run
 @click.option("--faults", type=float, default=FAULTS, show_default=True, help="Share of lessons with a mistake.")
 @click.option("--estimated-compile", type=float, default=0.5, show_default=True, help="Share with such a figure.")
 @click.option("--in-full", type=float, default=0.15, show_default=True, help="Share verified at other sizes too.")
+@click.option("--only", default="", metavar="NAME,...", help="Tasks of these steps or families alone.")
+@click.option("--level", type=int, default=LEVELS[-1], show_default=True, help="Most steps of a task.")
+@click.option("--clock", type=click.Choice(CLOCKS), default=CLOCKS[0], help="nominal: times that nobody measured.")
 @click.option("--python", default=sys.executable, help="Interpreter with torch.")
 def episodes(
     target: str,
@@ -45,6 +51,9 @@ def episodes(
     faults: float,
     estimated_compile: float,
     in_full: float,
+    only: str,
+    level: int,
+    clock: str,
     python: str,
 ) -> None:
     """Real conversations for training: docs/episodes.md."""
@@ -62,6 +71,8 @@ def episodes(
         in_full=in_full,
         lessons=lessons,
         tasks=tasks,
+        narrow=Narrow.of(only, level),
+        clock=clock,
     )
     click.echo(json.dumps(run(options, cores), indent=2))
 

@@ -8,13 +8,15 @@ import msgspec
 
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.records import Candidate, Evaluation, Tier
+from kernel_assistant_training.nominal import nominal_times
 
 
 class Judged:
-    """Identical candidates are judged once. What was judged before took no `seconds`."""
+    """Identical candidates are judged once. What was judged before took no `seconds`. On the `clock` "nominal" times
+    are those of `nominal.py`."""
 
-    def __init__(self, environment: Environment) -> None:
-        self.environment = environment
+    def __init__(self, environment: Environment, clock: str = "measured") -> None:
+        self.environment, self._clock = environment, clock
         self._found: dict[tuple[str, Tier], Evaluation] = {}
 
     def evaluate(self, candidates: Sequence[Candidate], tier: Tier) -> tuple[Evaluation, ...]:
@@ -26,5 +28,6 @@ class Judged:
         known = self._found.get(key)
         if known is not None:
             return msgspec.structs.replace(known, seconds={})
-        self._found[key] = self.environment.evaluate([candidate], tier)[0]
+        found = self.environment.evaluate([candidate], tier)[0]
+        self._found[key] = nominal_times(found, self.environment.graph) if self._clock == "nominal" else found
         return self._found[key]

@@ -41,6 +41,7 @@ from kernel_assistant_training.episodes.seen import identity, progress
 from kernel_assistant_training.episodes.subject import Subject, subjects
 from kernel_assistant_training.episodes.threads import few_threads
 from kernel_assistant_training.episodes.turns import DeviceTurn
+from kernel_assistant_training.nominal import nominal_baseline
 from kernel_assistant_training.synth import module_text
 
 #: Tasks whose candidates are built before their turn comes.
@@ -144,6 +145,7 @@ class Player:
             first=self._first,
             part=options.part,
             parts=options.parts,
+            narrow=options.narrow,
             broken=lambda number, key, why: self._add(Failure(number=number, key=key, what="teacher", message=why)),
         )
         for subject in stream:
@@ -197,7 +199,9 @@ class Player:
         began, waited = time.perf_counter(), self._turn.waited
         measured = environment.baseline(compiled=False)
         spent["baseline"] = time.perf_counter() - began
-        judged = Judged(environment)
+        if self.options.clock == "nominal":
+            measured = nominal_baseline(environment.graph)
+        judged = Judged(environment, self.options.clock)
         failed_before: set[Saying] = set()
         in_full: dict[str, str] | None = {} if one.random.random() < self.options.in_full else None
         for planned in one.lessons:

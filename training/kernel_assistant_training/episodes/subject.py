@@ -11,8 +11,9 @@ from kernel_assistant.agent.directives import DirectiveError, candidate_from
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant_training.episodes.lesson import Lesson, candidate_file
-from kernel_assistant_training.synth import fitted, sample, split
+from kernel_assistant_training.synth import fitted, split
 from kernel_assistant_training.synth.memory import traffic
+from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.teacher import Answer, answers
 
 #: How often tasks of one to five operators are drawn.
@@ -53,17 +54,18 @@ def subjects(
     first: int = 0,
     part: int = 0,
     parts: int = 1,
+    narrow: Narrow | None = None,
     broken: Callable[[int, str, str], None] | None = None,
 ) -> Iterator[Subject]:
     """Tasks from number `first` on. Of `parts` streams, which share no key, this is number `part`.
 
     `broken` is told of tasks (number, key) at which the teacher fails, and how; without it that is raised.
     """
-    levels, weights = list(LEVELS), list(LEVELS.values())
+    levels, weights, kind = list(LEVELS), list(LEVELS.values()), narrow or Narrow()
     for number in count(first):
         random = Random(f"episodes {seed} {number}")
         level = random.choices(levels, weights)[0]
-        graph = fitted(sample(random, level), target, random)
+        graph = fitted(kind.sample(random, level), target, random)
         if graph is None or traffic(graph) > MOST_BYTES[target]:
             continue
         task = canonical(graph)

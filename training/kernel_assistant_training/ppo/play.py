@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -18,6 +18,7 @@ from kernel_assistant.agent.stops import Stop
 from kernel_assistant.agent.tools import World
 from kernel_assistant.agent.tried import Tried
 from kernel_assistant.agent.workspace import Workspace
+from kernel_assistant.errors import UsageError
 from kernel_assistant.policy.base import EpisodeView, Move
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records import Candidate, Evaluation, Outcome, Stage, Step, StopReason, Tier
@@ -25,6 +26,7 @@ from kernel_assistant.records.transcript import Message, Transcript, Usage
 from kernel_assistant.sandbox.contract import Sandbox
 from kernel_assistant.serving.template import assemble, pieces
 from kernel_assistant_training.decode import Asked as Prompt
+from kernel_assistant_training.nominal import nominal_baseline, nominal_times
 from kernel_assistant_training.ppo.pool import Asked
 from kernel_assistant_training.ppo.pool_worker import Opened
 from kernel_assistant_training.ppo.rewards import needs_full, of_episode
@@ -39,13 +41,21 @@ FOR_EVER = 1e9
 @dataclass(frozen=True)
 class PlayOptions:
     """`turns` replies an episode, of `reply` tokens at most, in `context` tokens; `scheme` of the reward. Temperature 1
-    samples the policy itself; 0 is for evaluations."""
+    samples the policy itself; 0 is for evaluations. With the `clock` "nominal" conversations name times that nobody
+    measured (`nominal.py`): UsageError for a scheme that rewards speed."""
 
     scheme: str = "milestone"
     turns: int = 1
     reply: int = 1024
     context: int = 4096
     temperature: float = 1.0
+    clock: str = "measured"
+
+    def __post_init__(self) -> None:
+        if self.clock == "nominal" and self.scheme != "correctness":
+            raise UsageError(
+                f"{self.scheme} rewards speed, which a nominal clock does not know", "use --clock measured"
+            )
 
 
 class TableClient:
@@ -98,6 +108,8 @@ def play(seat: Seat, task: Task, opened: Opened, number: int, setting: Setting) 
     seed = f"{setting.run_seed} {setting.iteration} {task.key} {number}"
     client = TableClient(seat, setting.tokenizer, setting.options, seed)
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-episode-") as folder:
+        if setting.options.clock == "nominal":
+            opened = replace(opened, baseline=nominal_baseline(opened.graph))
         episode = _Episode(seat, task, opened, client, setting, Path(folder))
         return episode.trajectory(number)
 
@@ -176,6 +188,8 @@ class _Episode:
     def _asked(self, candidate: Candidate, tier: Tier) -> Evaluation:
         found = self._seat.evaluation(Asked(self._task, candidate, tier))
         self._void |= found is None
+        if found is not None and self._setting.options.clock == "nominal":
+            return nominal_times(found, self._opened.graph)
         return found or Evaluation(
             candidate=candidate.hash(),
             tier=tier,
