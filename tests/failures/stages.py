@@ -1,0 +1,84 @@
+"""Stages in processes of their own, to be killed. Forked where torch is loaded: each would take seconds for that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+CONTEXT = get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.failures.preloaded"])
+#: Seconds until what is waited for has to have happened.
+PATIENCE = 120.0
+
+
+class Started:
+    """A stage whose exit code is that of `run(*arguments)`; `said` is what it wrote."""
+
+    def __init__(self, log: Path, run: Callable[..., int], *arguments: Any) -> None:
+        self.log = log
+        self.process = CONTEXT.Process(target=_child, args=(log, run, arguments))
+        self.process.start()
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text() if self.log.is_file() else ""
+
+    def when(self, true: Callable[[], bool], then: float = 0.0) -> Started:
+        """Waits until it is so, and `then` seconds."""
+        until = time.monotonic() + PATIENCE
+        while not true():
+            assert self.process.is_alive(), f"it ended before: {self.process.exitcode} {self.said}"
+            assert time.monotonic() < until, f"it did not come to that: {self.said}"
+            time.sleep(0.002)
+        time.sleep(then)
+        return self
+
+    def end(self, number: int) -> int:
+        """The exit code after a signal. What it started is gone as well."""
+        below = psutil.Process(self.process.pid).children(recursive=True) if self.process.is_alive() else []
+        os.kill(self.process.pid, number)
+        code = self.wait()
+        _, left = psutil.wait_procs(below, timeout=PATIENCE)
+        assert not left, f"still there: {left}"
+        return code
+
+    def wait(self) -> int:
+        self.process.join(PATIENCE)
+        assert self.process.exitcode is not None, f"it does not end: {self.said}"
+        return self.process.exitcode
+
+
+def _child(log: Path, run: Callable[..., int], arguments: tuple[Any, ...]) -> None:
+    import torch
+
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    torch.set_num_threads(1)
+    code = run(*arguments)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def with_small_files(most: int, run: Callable[..., int], *arguments: Any) -> int:
+    """A file may have so many bytes: what a full disk looks like to a write."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    return run(*arguments)
+
+
+def command(words: list[str]) -> int:
+    """`python -m kernel_assistant_training WORDS`."""
+    from kernel_assistant_training.__main__ import main
+
+    return main(words)
