@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import time
 from typing import Any
 
@@ -20,6 +21,8 @@ from kernel_assistant_training.trainer_checkpoints import SECONDS, TrainerCheckp
 
 #: A label that has no loss.
 IGNORED = -100
+#: Steps at most in which the rate rises, and between two figures.
+WARM_UP, LOG_EVERY = 20, 10
 #: What a run that has ended came to; a second start gives it back.
 FIGURES = "figures.json"
 
@@ -62,7 +65,7 @@ def fit(options: argparse.Namespace, found: list[Tokens], stage: str) -> dict[st
     model = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32)
     options.out.mkdir(parents=True, exist_ok=True)
     checkpoints = TrainerCheckpoints(options.out)
-    trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options))
+    trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options, len(rows)))
     with RunControl(options.out, stage) as run, checkpoints.naming():
         clock = Clock(run, checkpoints.seconds())
         _watched(trainer, run, clock, options.checkpoint_seconds)
@@ -161,7 +164,15 @@ def _by_the_clock(trainer: Any, seconds: float, clock: Clock) -> None:
     trainer.add_callback(Ending())
 
 
-def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+def steps_of(options: argparse.Namespace, rows: int) -> int:
+    """Optimiser steps on so many rows; the clock may end it before."""
+    whole = math.ceil(math.ceil(rows / (options.batch * options.accumulate)) * options.epochs)
+    return int(options.steps) if options.steps > 0 else max(whole, 1)
+
+
+def _arguments(options: argparse.Namespace, rows: int) -> dict[str, Any]:
+    # A short run must have more than its warm-up, and more than one figure.
+    tenth = max(steps_of(options, rows) // 10, 1)
     return {
         "output_dir": str(options.out),
         "num_train_epochs": options.epochs,
@@ -170,14 +181,14 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
         "gradient_accumulation_steps": options.accumulate,
         "learning_rate": options.rate,
         "lr_scheduler_type": "linear",
-        "warmup_steps": 20,
+        "warmup_steps": min(WARM_UP, tenth),
         "weight_decay": 0.1,
         "adam_beta2": 0.95,
         "max_grad_norm": 1.0,
         "bf16": torch.cuda.is_available(),
         "gradient_checkpointing": False,
         "train_sampling_strategy": "group_by_length",
-        "logging_steps": 10,
+        "logging_steps": min(LOG_EVERY, tenth),
         "logging_nan_inf_filter": False,
         # Only when a callback asks for it.
         "save_strategy": "no",

@@ -24,7 +24,8 @@ from kernel_assistant_training.conversation import Tokens
 from kernel_assistant_training.encoded import drawn, encoded
 from kernel_assistant_training.fine_tuning import TRAINERS, add_checkpoints, asked_of, fit, trainer_of
 from kernel_assistant_training.ppo.run_folder import RunFolder
-from kernel_assistant_training.source import COMPOSE_SHARE, Source, training_sources
+from kernel_assistant_training.source import COMPOSE_SHARE, TARGETS, Source, training_sources
+from kernel_assistant_training.synth.narrow import add_narrow, narrow_of
 from kernel_assistant_training.tokenizer import CONTEXT
 
 STAGE = "sft"
@@ -107,11 +108,13 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rate", type=float, default=3e-4)
     found.add_argument("--processes", type=int, default=1, help="that turn conversations into tokens")
     found.add_argument("--seed", type=int, default=0)
+    found.add_argument("--target", choices=TARGETS, nargs="+", default=TARGETS, help="of the pairs")
+    add_narrow(found)
     add_checkpoints(found)
     return found
 
 
 def main(words: list[str]) -> None:
     options = parser().parse_args(words)
-    figures = train(options, training_sources(options.compose_share))
+    figures = train(options, training_sources(options.compose_share, options.target, narrow_of(options)))
     sys.stdout.write(json.dumps(figures) + "\n")

@@ -64,7 +64,7 @@ def subjects(
     levels, weights, kind = list(LEVELS), list(LEVELS.values()), narrow or Narrow()
     for number in count(first):
         random = Random(f"episodes {seed} {number}")
-        level = random.choices(levels, weights)[0]
+        level = min(random.choices(levels, weights)[0], kind.most)
         graph = fitted(kind.sample(random, level), target, random)
         if graph is None or traffic(graph) > MOST_BYTES[target]:
             continue
