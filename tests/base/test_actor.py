@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 import torch
 
@@ -72,14 +74,8 @@ def test_adapters_alone_are_trained_kept_and_found_again(kind, tmp_path):
     base = save(kind, tmp_path / "base")
     actor = Actor.load(base, CPU, LORA)
     before = {name: weight.clone() for name, weight in actor.state_dict().items()}
-    learner = Learner(
-        actor,
-        UpdateOptions(rate=1e-2, head_rate=1e-2, warmup=1, steps=1),
-        KlControl(0.01),
-        reference=actor.reference(base),
-    )
-    from random import Random
-
+    fast = UpdateOptions(rate=1e-2, head_rate=1e-2, warmup=1, steps=1)
+    learner = Learner(actor, fast, KlControl(0.01), reference=actor.reference(base))
     found = several(actor, 6)
     first = learner.update(found, Random(0))
     changed = {name for name, weight in actor.state_dict().items() if not torch.equal(before[name], weight)}
@@ -99,7 +95,7 @@ def test_adapters_alone_are_trained_kept_and_found_again(kind, tmp_path):
         # The policy that a stage began with: the base for the first stage, its adapters for the next.
         assert torch.allclose(actor.reference(base)(ids, actions).logprobs, base_says.logprobs, atol=1e-5)
         held = again.reference(tmp_path / "checkpoint")
-    Learner(again, UpdateOptions(rate=1e-2, warmup=1, steps=1), KlControl(0.0)).update(several(again, 6), Random(1))
+    Learner(again, fast, KlControl(0.0)).update(several(again, 6), Random(1))
     with torch.no_grad():
         assert torch.allclose(held(ids, actions).logprobs, mine.logprobs, atol=1e-5)
         assert not torch.allclose(again(ids, actions).logprobs, mine.logprobs, atol=1e-3)

@@ -10,7 +10,7 @@ from kernel_assistant_training.ppo.together import Together
 
 
 def shard(actor: Actor, together: Together) -> None:
-    """In place; before an optimiser is made. All processes call the actor equally often from now on. Raises UsageError."""
+    """In place; before an optimiser is made. All processes call the actor equally often then. Raises UsageError."""
     if actor.adapters is not None:
         raise UsageError("--shard spreads weights that are trained", "leave it out with --lora: each GPU has the base")
     if together.count < 2:

@@ -1,7 +1,7 @@
-"""The processes of a run: one, or those that `accelerate launch` started, of which the first plays and says what is done.
+"""The processes of a run: one, or those that `accelerate launch` started, of which the first says what is done.
 
-Control goes over gloo, where waiting costs nothing: the others wait for minutes, and one that waited in a kernel of NCCL
-would keep its GPU busy beside what is timed.
+Control goes over gloo, where waiting costs nothing: the others wait for minutes, and one that waited in a kernel of
+NCCL would keep its GPU busy beside what is timed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Together:
             from accelerate import PartialState
         except ImportError as error:
             raise MissingError("accelerate is not installed", "pip install 'kernel-assistant[train]'") from error
-        state = PartialState(timeout=_LONG)
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=_LONG)
         return cls(state.process_index, state.num_processes, state.device)
 
     @property
@@ -65,6 +65,11 @@ class Together:
     def end(self) -> None:
         """The others may go."""
         self.tell(_END)
+
+    def close(self) -> None:
+        """Nothing is said afterwards."""
+        if self.count > 1:
+            dist.destroy_process_group()
 
     def share(self, value: T) -> T:
         """What the first has."""

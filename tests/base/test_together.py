@@ -1,0 +1,69 @@
+"""An update by two processes is that of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.store import TrajectoryStore
+from kernel_assistant_training.ppo.together import Together
+from tests.base.models import save
+from tests.base.updates import KINDS, update
+from tests.ppo.trajectories import several
+
+pytestmark = [pytest.mark.slow]
+PROGRAM = Path(__file__).parent / "updates.py"
+#: What `accelerate launch` starts for several GPUs; without any it starts one process.
+LAUNCHED = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0", "--standalone"]
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A base with trajectories of its own."""
+    folder = tmp_path_factory.mktemp("given")
+    base = save("llama", folder / "base")
+    store = TrajectoryStore(folder)
+    for one in several(Actor.load(base, torch.device("cpu")), 9):
+        store.add(one)
+    store.close()
+    return base, folder
+
+
+@pytest.fixture(scope="module")
+def both(given, tmp_path_factory):
+    out = tmp_path_factory.mktemp("both")
+    known = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    argv = [sys.executable, *LAUNCHED, str(PROGRAM), *map(str, given), str(out)]
+    done = subprocess.run(argv, env=known, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+def read(out):
+    weights = {}
+    for file in sorted(out.rglob("*.safetensors")):
+        weights |= load_file(file)
+    return weights, json.loads((out / "figures.json").read_text())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_give_the_weights_of_one(given, both, tmp_path, kind):
+    update(*given, tmp_path / "one", "all" if kind == "shard" else kind, Together(device=torch.device("cpu")))
+    alone, (one, *figures) = read(tmp_path / "one")
+    found, (two, *others) = read(both / kind)
+    assert (one, two) == (1, 2) and alone.keys() == found.keys()
+    for name, weight in alone.items():
+        # Adapters are kept in float32; the others may differ by one step of bfloat16.
+        allowed = 1e-4 if weight.dtype == torch.float32 else 0.01
+        assert torch.allclose(found[name].float(), weight.float(), rtol=allowed, atol=1e-4), name
+    for mine, theirs in zip(figures, others, strict=True):
+        assert theirs == pytest.approx(mine, rel=1e-3, abs=1e-4)
+    assert figures[0]["optimiser_steps"] == 4

@@ -1,0 +1,55 @@
+"""A program: updates on given trajectories, alone or with others. `python updates.py BASE TRAJECTORIES OUT`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from random import Random
+
+import torch
+
+from kernel_assistant_training.ppo.actor import WHOLE, Actor
+from kernel_assistant_training.ppo.base import ModelOptions
+from kernel_assistant_training.ppo.guard import Bounds
+from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.sharding import shard
+from kernel_assistant_training.ppo.store import TrajectoryStore
+from kernel_assistant_training.ppo.together import Together
+from kernel_assistant_training.ppo.update import UPDATE, Learner, UpdateOptions
+
+KINDS = ("all", "lora", "shard")
+
+
+def update(base: Path, trajectories: Path, out: Path, kind: str, together: Together) -> None:
+    actor = Actor.load(base, together.device, ModelOptions(lora=4 if kind == "lora" else 0))
+    reference = actor.reference(base)
+    if kind == "shard":
+        shard(actor, together)
+    # Few tokens at once, so that there are several pieces, and their number is odd. The second update is of
+    # trajectories that the first has left behind: nothing is left out for that.
+    loose = Bounds(low=0.0, high=1e9, impossible=-1e9)
+    options = UpdateOptions(rate=1e-3, head_rate=1e-2, steps=2, warmup=1, budget=48, epochs=2, bounds=loose)
+    learner = Learner(actor, options, KlControl(0.05), reference=reference, together=together)
+    if not together.main:
+        together.follow({UPDATE: learner.step_together, WHOLE: actor.whole})
+        return
+    found = list(TrajectoryStore(trajectories).read(0))
+    random = Random(3)
+    figures = [learner.update(found, random) for _ in range(2)]
+    out.mkdir()
+    actor.save(out)
+    (out / "figures.json").write_text(json.dumps([together.count, *figures]))
+    together.end()
+
+
+def main(base: Path, trajectories: Path, out: Path) -> None:
+    torch.set_num_threads(1)
+    together = Together.begin()
+    for kind in KINDS:
+        update(base, trajectories, out / kind, kind, together)
+    together.close()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
