@@ -7,10 +7,14 @@ from functools import cache
 from pathlib import Path
 
 import kernel_assistant
-import kernel_assistant_training
 from kernel_assistant.errors import UsageError
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.ppo.pool_events import Greeting
+
+#: Parts of the core that a judgement depends on; others may change under a machine that comes back.
+JUDGING = ("environment", "records", "sandbox", "skills", "source", "targets", "worker")
+_CORE = Path(kernel_assistant.__path__[0])
+_HERE = Path(__file__).parent
 
 
 def device_kind(device: DeviceFacts) -> str:
@@ -46,15 +50,13 @@ def hold_together(first: str, before: Greeting, name: str, greeting: Greeting) -
 
 @cache
 def own_version() -> dict[str, str]:
-    """Version, and digest of the files of this package as they are."""
+    """Version, and digest of the files of this package that judge, as they are."""
     digest = hashlib.sha256()
-    for package in (kernel_assistant, kernel_assistant_training):
-        root = Path(package.__path__[0])
-        for path in sorted(root.rglob("*")):
-            # Weights and pages are no code, and a checkout has them elsewhere than an installation.
-            if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".gguf", ".md"):
-                name = path.relative_to(root.parent).as_posix()
-                digest.update(f"{name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    files = [path for part in JUDGING for path in (_CORE / part).rglob("*") if "__pycache__" not in path.parts]
+    for path in sorted([*files, *_HERE.glob("pool*.py"), _HERE / "tasks.py"]):
+        if path.is_file():
+            content = path.read_bytes()
+            digest.update(f"{path.name}\0{len(content)}\0".encode() + content)
     return {"version": kernel_assistant.__version__, "digest": digest.hexdigest()[:16]}
 
 

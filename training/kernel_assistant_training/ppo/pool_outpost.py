@@ -59,11 +59,11 @@ class Outpost:
         threading.Thread(target=self._beat, args=(options.beat_seconds,), daemon=True).start()
         try:
             cache = resolve()[0].cache_dir
-            self._station = Station(options, self._tell, Path(self._folder.name), cache)
+            station = Station(options, self._tell, Path(self._folder.name), cache)
         except KernelAssistantError as error:
             self._tell(Refusal(error=error_to_wire(error)))
             return
-        self._heard = time.monotonic()
+        self._heard, self._station = time.monotonic(), station
         self._tell(self._station.greeting)
 
     def _tell(self, event: Event) -> None:
@@ -71,7 +71,8 @@ class Outpost:
 
     def _beat(self, seconds: float) -> None:
         while not self._ended.wait(seconds):
-            if time.monotonic() - self._heard > PATIENCE * seconds:
+            # While it sets up, the head waits and is not expected to speak.
+            if self._station is not None and time.monotonic() - self._heard > PATIENCE * seconds:
                 self.close()
                 self._gone()
                 return

@@ -16,7 +16,6 @@ from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings
 from kernel_assistant.environment.compile import compiler_version
 from kernel_assistant.environment.screen import screen
 from kernel_assistant.errors import MissingError, UsageError
-from kernel_assistant.records import Evaluation
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
@@ -146,22 +145,20 @@ class Station:
             return found
 
     def _do(self, worker: PoolWorker, number: int, job: Job) -> None:
-        told = False
+        opened, told = False, 0
 
-        def tell_opened() -> None:
-            nonlocal told
-            if job.opened is not None and not told:
-                told = True
+        def progress() -> None:
+            nonlocal opened, told
+            if job.opened is not None and not opened:
+                opened = True
                 self._tell(TaskOpened.of(number, job.opened))
-
-        def judged(found: Evaluation | None) -> None:
-            tell_opened()
-            self._tell(Judged(job=number, evaluation=found))
+            for found in job.found[told:]:
+                self._tell(Judged(job=number, evaluation=found))
+            told = len(job.found)
 
         self._tell(Began(job=number))
-        worker.do(job, judged)
+        worker.do(job, progress)
         self._compiler.forget(one for one, _ in job.candidates)
-        tell_opened()
         is_open = tuple(one.has_open for one in self.workers if one.has_open)
         self._tell(Ended(job=number, why=job.why, open=is_open))
 

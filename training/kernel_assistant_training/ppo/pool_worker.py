@@ -70,21 +70,29 @@ class PoolWorker:
         self.has_open, self.lost = "", ""
         self.cache = cache
 
-    def do(self, job: Job, judged: Callable[[Evaluation | None], None] = lambda found: None) -> None:
-        """Whatever happens to the process, every candidate has an entry afterwards; `judged` is told of each."""
-        try:
-            self._opened(job)
-            for candidate, tier in job.candidates:
-                job.found.append(self._judged(self._opened(job), candidate, tier))
-                judged(job.found[-1])
-        except UsageError as error:
-            job.why = error.cause
-        except KernelAssistantError as error:
-            job.why = error.cause
-            self._start_anew()
+    def do(self, job: Job, progress: Callable[[], None] = lambda: None) -> None:
+        """Whatever happens to the process, every candidate has an entry afterwards. `progress` is called once the task
+        is open and for each entry. A process that is lost while the task is opened costs nothing, the first time."""
+        for last in (False, True):
+            try:
+                self._opened(job)
+                job.why = ""
+                progress()
+                while len(job.found) < len(job.candidates):
+                    job.found.append(self._judged(self._opened(job), *job.candidates[len(job.found)]))
+                    progress()
+                return
+            except UsageError as error:
+                job.why = error.cause
+                break
+            except KernelAssistantError as error:
+                job.why = error.cause
+                self._start_anew()
+                if last or self.lost:
+                    break
         while len(job.found) < len(job.candidates):
             job.found.append(None)
-            judged(None)
+            progress()
 
     def close(self) -> None:
         self.process.kill()

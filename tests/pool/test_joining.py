@@ -1,0 +1,139 @@
+"""Machines that cannot join: of another version, of another kind, or not able to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import msgspec
+import psutil
+import pytest
+
+from kernel_assistant.errors import HostError, MissingError, UsageError
+from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.worker.frames import read_frame, write_frame
+from kernel_assistant_training.ppo.pool_events import Greeting
+from kernel_assistant_training.ppo.pool_kind import device_kind, hold_to_version, hold_together, own_version
+from kernel_assistant_training.ppo.pool_quiet import Quiet
+from kernel_assistant_training.ppo.pool_ssh import MODULE
+from tests.pool.piped import OPTIONS, Piped
+
+H200 = DeviceFacts(target="cuda", name="NVIDIA H200", arch="sm_90", driver="580.65.06", threads=192)
+READY = Greeting(workers=8, device=H200, toolkit="Build cuda_13.0.r13.0", torch="2.11.0+cu130")
+
+
+def other(**changed):
+    facts = {name: changed.pop(name) for name in ("name", "arch", "driver") if name in changed}
+    return msgspec.structs.replace(READY, device=msgspec.structs.replace(H200, **facts), **changed)
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (other(name="NVIDIA H100 80GB HBM3"), "b has device NVIDIA H100 80GB HBM3; a has device NVIDIA H200: "),
+        (other(driver="570.10.01"), "b has driver 570; a has driver 580: "),
+        (
+            other(toolkit="Build cuda_12.8", torch="2.10.0"),
+            "b has toolkit Build cuda_12.8, torch 2.10.0; a has ",
+        ),
+    ],
+)
+def test_another_kind_of_machine_is_refused_with_both_named(machine, said):
+    with pytest.raises(UsageError, match=said.replace("+", r"\+")):
+        hold_together("a", READY, "b", machine)
+
+
+def test_fixes_of_a_driver_and_other_processors_compare():
+    hold_together("a", READY, "b", other(driver="580.95.05", workers=2))
+    assert device_kind(H200) == device_kind(msgspec.structs.replace(H200, threads=16, driver="", index=3))
+    assert device_kind(H200) != device_kind(msgspec.structs.replace(H200, name="NVIDIA H100 80GB HBM3"))
+    processor = DeviceFacts(target="cpu", name="x", arch="x86-64", threads=2)
+    assert device_kind(processor) != device_kind(msgspec.structs.replace(processor, threads=4))
+
+
+def test_another_version_or_other_files_are_refused():
+    ours = own_version()
+    hold_to_version("box", dict(ours))
+    with pytest.raises(UsageError, match=r"box has kernel-assistant 0\.0\.9, this machine kernel-assistant ") as caught:
+        hold_to_version("box", {**ours, "version": "0.0.9"})
+    assert ours["version"] in caught.value.next_step
+    with pytest.raises(UsageError, match=r"with other files \(0123\), this machine"):
+        hold_to_version("box", {**ours, "digest": "0123"})
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "said"),
+    [
+        ("exec /nowhere/bin/python -m x", MissingError, "box: /nowhere/bin/python is not there"),
+        (
+            f"cd /; PYTHONPATH= exec {sys.executable} -I -S -m {MODULE}",
+            MissingError,
+            "kernel-assistant is not installed",
+        ),
+        ("echo welcome to this machine; cat >/dev/null", HostError, "box: it broke the protocol"),
+        ("echo out of memory >&2; exit 7", HostError, "box: out of memory"),
+    ],
+)
+def test_machines_without_what_is_needed(tmp_path, fleet, script, kind, said):
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    box = Piped("box", python=str(program), named="/nowhere/bin/python")
+    with pytest.raises(kind, match=said):
+        fleet(box.member)
+    assert box.process.wait(10) is not None
+
+
+def test_a_machine_that_cannot_do_what_is_asked(fleet):
+    """Its own words come back. There is no GPU here that two stations could share."""
+    options = msgspec.structs.replace(OPTIONS, sandbox="gravel")
+    with pytest.raises(UsageError, match="box: unknown sandbox 'gravel'"):
+        fleet(Piped("box").member, options=options)
+
+
+def test_a_machine_ends_when_the_head_says_nothing(home):
+    """A head whose machine is gone sends no end of the stream."""
+    process = subprocess.Popen([sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert read_frame(process.stdout)[0]["hello"] == own_version()
+        start = msgspec.to_builtins(msgspec.structs.replace(OPTIONS, beat_seconds=0.05))
+        write_frame(process.stdin, {"start": start})
+        while "Greeting" not in str(read_frame(process.stdout)[0]["event"]["type"]):
+            pass
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert family
+        process.stdout.read()
+        assert process.wait(20) != 0
+        assert psutil.wait_procs(family, timeout=20)[1] == []
+    finally:
+        process.kill()
+
+
+def test_compilers_and_what_is_timed_take_turns():
+    quiet, inside, seen = Quiet(), [], []
+
+    def enter(what, seconds):
+        inside.append(what)
+        seen.append(tuple(inside))
+        time.sleep(seconds)
+        inside.remove(what)
+
+    def build():
+        for _ in range(20):
+            with quiet.building():
+                enter("build", 0.002)
+
+    def measure():
+        for _ in range(10):
+            with quiet:
+                enter("time", 0.002)
+
+    threads = [threading.Thread(target=one) for one in (build, build, measure, measure)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert {one for one in seen if "time" in one} == {("time",)}
+    assert ("build", "build") in seen, "builds go side by side"
