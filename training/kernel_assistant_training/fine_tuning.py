@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -52,9 +53,10 @@ def asked_of(options: argparse.Namespace, stage: str) -> dict[str, Any]:
     return {**dict(json.loads(json.dumps(found, default=str))), "stage": stage}
 
 
-def fit(options: argparse.Namespace, found: list[Tokens], stage: str) -> dict[str, Any]:
+def fit(options: argparse.Namespace, found: list[Tokens], stage: str, watched: Path | None = None) -> dict[str, Any]:
     """Trains `options.base` on these and writes the folder `options.out`; what it came to. From where it was, where it
-    was begun before. Raises UsageError for a base that is none, StoreError, InternalError."""
+    was begun before. `watched` is the run's folder, where it is another. Raises UsageError for a base that is none,
+    StoreError, InternalError."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     ended = options.out / FIGURES
@@ -66,7 +68,7 @@ def fit(options: argparse.Namespace, found: list[Tokens], stage: str) -> dict[st
     options.out.mkdir(parents=True, exist_ok=True)
     checkpoints = TrainerCheckpoints(options.out)
     trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options, len(rows)))
-    with RunControl(options.out, stage) as run, checkpoints.naming():
+    with RunControl(watched or options.out, stage) as run, checkpoints.naming():
         clock = Clock(run, checkpoints.seconds())
         _watched(trainer, run, clock, options.checkpoint_seconds)
         if options.seconds:
