@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from itertools import islice
-from random import Random
 
 import pytest
 
@@ -20,7 +19,7 @@ from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.subject import subjects
 from kernel_assistant_training.ppo.pool import Asked, Pool, PoolOptions
-from kernel_assistant_training.ppo.tasks import most_level, of_graph, tasks
+from kernel_assistant_training.ppo.tasks import of_graph
 
 pytestmark = pytest.mark.slow
 
@@ -106,16 +105,3 @@ def test_bandwidths_are_measured_once_and_a_noisy_machine_keeps_its_own(tmp_path
         assert folder_with_bandwidth(detect("cpu"), worker, cache, own, cancel) == where
     finally:
         worker.kill()
-
-
-def test_tasks_are_of_their_split_different_and_the_same_again():
-    drawn = [tasks("cpu", 6, Random(3), most_level=2) for _ in range(2)]
-    assert [one.key for one in drawn[0]] == [one.key for one in drawn[1]]
-    assert len({one.key for one in drawn[0]}) == 6 and all(one.level <= 2 for one in drawn[0])
-    withheld = tasks("cpu", 3, Random(3), wanted="held_out")
-    assert not {one.key for one in withheld} & {one.key for one in tasks("cpu", 40, Random(3))}
-
-
-def test_the_curriculum_leads_from_one_operator_to_five():
-    assert [most_level(number, 9) for number in range(1, 12)] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5]
-    assert most_level(1, 0) == 5

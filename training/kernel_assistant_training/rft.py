@@ -15,7 +15,7 @@ from typing import Any
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.fine_tuning import FIGURES, TRAINERS, add_checkpoints, asked_of, fit, trainer_of
-from kernel_assistant_training.ppo.arguments import add_play, play_of
+from kernel_assistant_training.ppo.arguments import add_play, play_of, sources_of
 from kernel_assistant_training.ppo.choosing import Chosen, choose, learned
 from kernel_assistant_training.ppo.playing import play_once
 from kernel_assistant_training.ppo.rollouts import figures_of
@@ -66,7 +66,7 @@ def _tuned(options: argparse.Namespace, chosen: Chosen) -> dict[str, Any]:
     if not rows:
         raise UsageError("no episode is fit to be learned from", "play more of them, or a better model")
     Random(options.seed).shuffle(rows)
-    figures = fit(argparse.Namespace(**{**vars(options), "out": partial}), rows, STAGE)
+    figures = fit(argparse.Namespace(**{**vars(options), "out": partial}), rows, STAGE, options.out)
     if (partial / FIGURES).is_file():
         partial.rename(model)
     return figures
@@ -96,4 +96,5 @@ def _played(options: argparse.Namespace) -> list[Trajectory]:
         seed=options.seed,
         workers=options.workers,
         rows=options.rows,
+        sources=sources_of(options),
     )

@@ -5,21 +5,33 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kernel_assistant.errors import UsageError
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.rewards import SCHEMES
+from kernel_assistant_training.ppo.sources import SourceOptions
 from kernel_assistant_training.ppo.stage import StageOptions
 from kernel_assistant_training.ppo.update import UpdateOptions
 from kernel_assistant_training.source import TARGETS
+from kernel_assistant_training.synth.narrow import add_narrow, narrow_of
 
 
 def parser_of(stage: str, about: str | None, *, turns: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"kernel_assistant_training {stage}", description=about)
     add_play(parser, turns)
     parser.add_argument("--iterations", type=int, default=100, help="in all; a second start may ask for more")
-    parser.add_argument("--curriculum", type=int, default=0, help="iterations from one operator to five")
-    parser.add_argument("--held-out", type=int, default=0, help="tasks that are played greedily now and then")
+    parser.add_argument(
+        "--curriculum",
+        type=float,
+        default=0.0,
+        metavar="RATE",
+        help="pass rate at which a further operator opens; 0: all",
+    )
+    parser.add_argument("--held-out", type=int, default=16, help="tasks that are played greedily now and then")
     parser.add_argument("--evaluate-every", type=int, default=10, help="iterations between these")
+    parser.add_argument(
+        "--keep-every", type=int, default=0, help="keep a checkpoint each so many iterations; 0: the newest"
+    )
     parser.add_argument("--rate", type=float, default=3e-6, help="of the actor; the head learns at twice that")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=4, help="optimiser steps an epoch")
@@ -37,6 +49,13 @@ def add_play(parser: argparse.ArgumentParser, turns: int) -> None:
     parser.add_argument("--target", choices=TARGETS, default="cuda")
     parser.add_argument("--reward", choices=sorted(SCHEMES), default="milestone")
     parser.add_argument("--tasks", type=int, default=32, help="an iteration")
+    parser.add_argument(
+        "--shards", action="append", default=[], metavar="DIR[=WEIGHT]", help="tasks of `train synth`; may be repeated"
+    )
+    parser.add_argument(
+        "--synthesis", type=float, default=1.0, metavar="WEIGHT", help="of synthesised tasks, beside shards"
+    )
+    add_narrow(parser)
     parser.add_argument("--episodes", type=int, default=8, help="of each task")
     parser.add_argument("--turns", type=int, default=turns, help="replies of an episode")
     parser.add_argument("--reply", type=int, default=1024, help="tokens of a reply")
@@ -61,6 +80,8 @@ def options_of(stage: str, found: argparse.Namespace) -> StageOptions:
         evaluate_every=found.evaluate_every,
         workers=found.workers,
         rows=found.rows,
+        keep_every=found.keep_every,
+        sources=sources_of(found),
         play=play_of(found),
         update=UpdateOptions(
             rate=found.rate,
@@ -76,3 +97,19 @@ def options_of(stage: str, found: argparse.Namespace) -> StageOptions:
 
 def play_of(found: argparse.Namespace) -> PlayOptions:
     return PlayOptions(scheme=found.reward, turns=found.turns, reply=found.reply, context=found.context)
+
+
+def sources_of(found: argparse.Namespace) -> SourceOptions:
+    """Raises UsageError for a weight that is none."""
+    return SourceOptions(found.synthesis, tuple(_weighted(word) for word in found.shards), narrow_of(found))
+
+
+def _weighted(word: str) -> tuple[Path, float]:
+    """`DIR`, or `DIR=WEIGHT`; a folder may have = in its name."""
+    folder, sign, weight = word.rpartition("=")
+    if not sign or Path(word).is_dir():
+        return Path(word), 1.0
+    try:
+        return Path(folder), float(weight)
+    except ValueError as error:
+        raise UsageError(f"--shards {word}: {weight!r} is no weight", "use DIR, or DIR=2") from error

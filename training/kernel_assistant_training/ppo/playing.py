@@ -15,8 +15,8 @@ from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.pool import Pool, PoolOptions
 from kernel_assistant_training.ppo.rewards import needs_full
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders
+from kernel_assistant_training.ppo.sources import SourceOptions, Sources
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.tasks import tasks as drawn
 from kernel_assistant_training.ppo.trajectory import Trajectory
 from kernel_assistant_training.tokenizer import id_of, load
 
@@ -35,10 +35,12 @@ def play_once(
     seed: int,
     workers: int,
     rows: int,
+    sources: SourceOptions | None = None,
     cache: Path | None = None,
     python: str = sys.executable,
 ) -> list[Trajectory]:
     """`episodes` of each of `tasks` tasks; those that `out` has are not played again."""
+    chosen = Sources(target, sources or SourceOptions()).tasks(tasks, Random(f"play {seed}"))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     actor, tokenizer, store = Actor.load(base, device), load(), TrajectoryStore(out)
     replies = engine(actor, id_of(tokenizer, TURN_END), rows=min(rows, tasks * episodes), context=play.context)
@@ -52,7 +54,6 @@ def play_once(
         quick_only=not needs_full(play.scheme),
     )
     with Pool(options) as pool:
-        chosen = drawn(target, tasks, Random(f"play {seed}"))
         played = Rollouts(pool, replies, tokenizer, seed).play(chosen, episodes, ITERATION, play, store)
     store.close()
     return played.trajectories

@@ -14,6 +14,7 @@ import msgspec
 
 from kernel_assistant.errors import InternalError, StoreError, UsageError, boundary
 from kernel_assistant.records.codec import Record
+from kernel_assistant_training.ppo.curriculum import Progress
 from kernel_assistant_training.saving import flush, written
 
 if TYPE_CHECKING:  # stages without a model do not load transformers for a folder
@@ -37,14 +38,16 @@ class State(Record, frozen=True, kw_only=True):
     episodes: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    curriculum: Progress = Progress()
 
 
 class RunFolder:
     """One process uses it at a time. Raises StoreError where the disk is full."""
 
-    def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
-        """Made, or gone on with. Raises UsageError where it is another run's."""
-        self.path = path
+    def __init__(self, path: Path, asked: Mapping[str, Any], keep_every: int = 0) -> None:
+        """Made, or gone on with. Of each `keep_every` iterations a checkpoint is kept, beside the first and the newest.
+        Raises UsageError where it is another run's."""
+        self.path, self._keep_every = path, keep_every
         with boundary(StoreError, f"{path} could not be made"):
             path.mkdir(parents=True, exist_ok=True)
             for rest in path.glob("checkpoint-*.partial"):
@@ -78,7 +81,8 @@ class RunFolder:
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
             for old in self._checkpoints()[1:-KEPT]:
-                shutil.rmtree(old)
+                if not self._keep_every or int(old.name[-6:]) % self._keep_every:
+                    shutil.rmtree(old)
         return folder
 
     def named(self) -> str:

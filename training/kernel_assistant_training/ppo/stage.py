@@ -16,6 +16,7 @@ import torch
 from kernel_assistant.errors import InternalError
 from kernel_assistant.serving.template import TURN_END
 from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.curriculum import Progress
 from kernel_assistant_training.ppo.engine import engine
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.play import PlayOptions
@@ -23,8 +24,9 @@ from kernel_assistant_training.ppo.pool import Pool, PoolOptions
 from kernel_assistant_training.ppo.rewards import needs_full
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders, figures_of
 from kernel_assistant_training.ppo.run_folder import RunFolder, State
+from kernel_assistant_training.ppo.sources import SourceOptions, Sources
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.tasks import Task, most_level, tasks
+from kernel_assistant_training.ppo.tasks import Task
 from kernel_assistant_training.ppo.trajectory import Trajectory
 from kernel_assistant_training.ppo.update import Learner, Metrics, UpdateOptions
 from kernel_assistant_training.run_control import RunControl
@@ -34,8 +36,9 @@ from kernel_assistant_training.tokenizer import id_of, load
 @dataclass(frozen=True)
 class StageOptions:
     """`base` is the folder that the stage begins with, `tasks` × `episodes` are played an iteration. With `held_out`
-    tasks, those are played greedily before the first iteration and each `evaluate_every`. `curriculum` iterations lead
-    from one operator to five. `rows` conversations are decoded at once. `given` tasks are played instead of sampled."""
+    tasks, those are played greedily before the first iteration and each `evaluate_every`. `curriculum` is the pass rate
+    at which tasks of one more operator open, 0 for all at once. `rows` conversations are decoded at once, each
+    `keep_every` iterations' checkpoint stays. `given` tasks are played instead of those of `sources`."""
 
     stage: str
     base: Path
@@ -45,28 +48,30 @@ class StageOptions:
     tasks: int = 32
     episodes: int = 8
     seed: int = 0
-    curriculum: int = 0
+    curriculum: float = 0.0
     held_out: int = 0
     evaluate_every: int = 10
+    keep_every: int = 0
     workers: int = 1
     rows: int = 256
     python: str = sys.executable
     cache: Path | None = None
+    sources: SourceOptions = field(default_factory=SourceOptions)
     play: PlayOptions = field(default_factory=PlayOptions)
     update: UpdateOptions = field(default_factory=UpdateOptions)
     kl: KlControl = field(default_factory=KlControl)
 
     def asked(self) -> dict[str, Any]:
         """What a second start is held to: all that changes what is learned. The base is its first checkpoint."""
-        free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every")
-        found: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every", "keep_every")
+        found: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str)) | {"sources": self.sources.asked()}
         return {name: value for name, value in found.items() if name not in free}
 
 
 def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device | None = None) -> Path:
     """The newest checkpoint. `given` tasks are played instead of sampled ones. Raises the project's errors, each naming
     where training can go on."""
-    folder = RunFolder(options.out, options.asked())
+    folder = RunFolder(options.out, options.asked(), options.keep_every)
     with RunControl(options.out, options.stage, at_once=True) as control:
         try:
             return _run(options, folder, control, given, device or _device())
@@ -77,7 +82,8 @@ def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device 
 def _run(
     options: StageOptions, folder: RunFolder, control: RunControl, given: Sequence[Task], device: torch.device
 ) -> Path:
-    found = folder.latest()
+    sources, found = Sources(options.target, options.sources), folder.latest()
+    aside = sources.tasks(options.held_out, Random(f"held out {options.seed}"), wanted="held_out")
     newest, state = found or (options.base, State(kl_coefficient=options.kl.coefficient))
     actor = Actor.load(newest, device)
     reference = Actor.load(folder.first() or options.base, device) if options.kl.coefficient else None
@@ -89,16 +95,20 @@ def _run(
     with Pool(_pool(options)) as pool:
         rollouts = Rollouts(pool, replies, tokenizer, options.seed)
         if found is None:
-            control.report(0, _held_out(options, rollouts, 0))
+            control.report(0, _held_out(options, aside, rollouts, 0))
             newest = folder.save(actor, options.base, state)
         while state.iteration < options.iterations and control.goes_on(state.iteration):
             number, began = state.iteration + 1, time.monotonic()
             random = Random(f"{options.stage} {options.seed} {number}")
-            level = most_level(number, options.curriculum)
-            chosen = given or tasks(options.target, options.tasks, random, most_level=level)
+            learning = state.curriculum
+            if options.curriculum and not learning.operators:
+                learning = Progress(operators=sources.levels()[0])
+            refused = sources.refused
+            chosen = given or sources.tasks(options.tasks, random, weights=learning.weights)
             played = rollouts.play(chosen, options.episodes, number, options.play, store)
             learned = _learned(learner, played.trajectories, random)
             replies.load(actor)
+            learning = learning.after(_solved(chosen, played.trajectories))
             state = State(
                 iteration=number,
                 kl_coefficient=learner.control.coefficient,
@@ -106,10 +116,12 @@ def _run(
                 episodes=state.episodes + len(played.trajectories),
                 tokens=state.tokens + int(learned["tokens"]),
                 seconds=state.seconds + time.monotonic() - began,
+                curriculum=learning.looked_at(options.curriculum, sources.levels()),
             )
             figures = {**figures_of(played.trajectories), **played.figures, **learned}
+            figures |= {"tasks_refused": sources.refused - refused, **_figures_of(learning)}
             if number % options.evaluate_every == 0 or number == options.iterations:
-                figures |= _held_out(options, rollouts, number)
+                figures |= _held_out(options, aside, rollouts, number)
             newest = folder.save(actor, newest, state)
             control.report(number, {**figures, "seconds": time.monotonic() - began})
     store.close()
@@ -127,14 +139,29 @@ def _learned(learner: Learner, found: Sequence[Trajectory], random: Random) -> M
     return {**metrics, "update_seconds": seconds, "tokens_per_s": metrics["tokens"] / max(seconds, 1e-9)}
 
 
-def _held_out(options: StageOptions, rollouts: Rollouts, iteration: int) -> Metrics:
-    """Greedy episodes on tasks that no iteration plays, the same ones each time."""
-    if not options.held_out:
+def _solved(chosen: Sequence[Task], found: Sequence[Trajectory]) -> list[tuple[int, bool]]:
+    """Of each episode that says something, the operators of its task and whether a candidate was right."""
+    levels = {task.key: task.level for task in chosen}
+    return [(levels[one.key], one.reward.correct) for one in found if not one.void]
+
+
+def _figures_of(learning: Progress) -> Metrics:
+    if not learning.operators:
         return {}
-    chosen = tasks(options.target, options.held_out, Random(f"held out {options.seed}"), wanted="held_out")
-    played = rollouts.play(chosen, 1, iteration, replace(options.play, temperature=0.0))
+    rate = {} if learning.pass_rate is None else {"curriculum_pass_rate": learning.pass_rate}
+    return {"curriculum_operators": learning.operators, **rate}
+
+
+def _held_out(options: StageOptions, aside: Sequence[Task], rollouts: Rollouts, iteration: int) -> Metrics:
+    """Greedy episodes on tasks that no iteration plays, the same ones each time: what the policy still writes as before
+    was judged before."""
+    if not aside:
+        return {}
+    began = time.monotonic()
+    played = rollouts.play(aside, 1, iteration, replace(options.play, temperature=0.0))
     figures = figures_of(played.trajectories)
-    return {f"held_out_{name}": figures[name] for name in ("reward", "pass_rate", "faster_compile_rate")}
+    named = {f"held_out_{name}": figures[name] for name in ("reward", "pass_rate", "faster_compile_rate")}
+    return {**named, "held_out_seconds": time.monotonic() - began}
 
 
 def _pool(options: StageOptions) -> PoolOptions:

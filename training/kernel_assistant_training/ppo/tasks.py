@@ -1,21 +1,22 @@
-"""Tasks to play: sampled, of one split, small enough to be opened quickly."""
+"""Tasks to play, and those that are synthesised: of one split, small enough to be opened quickly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 
 from kernel_assistant.records import KernelTask, Numerics, OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.source.build import build_task
-from kernel_assistant_training.synth import fitted, module_text, sample, split
+from kernel_assistant_training.synth import fitted, module_text, split
 from kernel_assistant_training.synth.memory import traffic
+from kernel_assistant_training.synth.narrow import Narrow
 
 #: Bytes of inputs and outputs together at most; `fitted` gives the least.
 MOST_BYTES = {"cpu": 16 << 20, "cuda": 128 << 20}
-LEVELS = 5
+#: Graphs without one that fits: of a narrow slice a split may have a handful of keys, or none.
+TRIES = 1500
 
 
 @dataclass(frozen=True)
@@ -38,26 +39,18 @@ def of_graph(graph: OpGraph, target: str, level: int = 1) -> Task:
     return Task(key, level, graph, task, described)
 
 
-def tasks(target: str, count: int, random: Random, *, most_level: int = LEVELS, wanted: str = "train") -> list[Task]:
-    """`count` different ones of a split, up to so many steps; the same for the same random numbers."""
-    return list(islice(_drawn(target, random, most_level, wanted), count))
-
-
-def most_level(iteration: int, curriculum: int) -> int:
-    """Of iteration number `iteration` (from 1): one step at first, all five from number `curriculum` on."""
-    if curriculum <= 1:
-        return LEVELS
-    return min(LEVELS, 1 + (iteration - 1) * (LEVELS - 1) // (curriculum - 1))
-
-
-def _drawn(target: str, random: Random, most: int, wanted: str) -> Iterator[Task]:
-    seen: set[str] = set()
-    while True:
-        level = random.randint(1, most)
-        graph = fitted(sample(random, level), target, random)
+def synthesised(
+    target: str, random: Random, level: Callable[[], int], wanted: str, seen: set[str], narrow: Narrow
+) -> Task | None:
+    """One of split `wanted` and of `level()` steps whose key was not `seen`, which it is then. None where so many in a
+    row were not that there is hardly another."""
+    for _ in range(TRIES):
+        steps = level()
+        graph = fitted(narrow.sample(random, steps), target, random)
         if graph is None or traffic(graph) > MOST_BYTES[target]:
             continue
         task = canonical(graph)
         if split(task) == wanted and task.key() not in seen:
             seen.add(task.key())
-            yield of_graph(graph, target, level)
+            return of_graph(graph, target, steps)
+    return None
