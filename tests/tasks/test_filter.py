@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.sandbox.choose import choose
-from kernel_assistant_training.tasks.filter import Filter, Rules
-from kernel_assistant_training.tasks.records import Reason, TaskText
+from kernel_assistant_training.tasks.filter import Filter
+from kernel_assistant_training.tasks.records import Reason, Rules, TaskText
 
 RULES = Rules("cpu", window=(0.2, 100.0), compile="aot_eager", seconds=60.0, most_bytes=64 << 20)
 
@@ -104,6 +104,54 @@ def test_a_crash_and_a_lie_cost_one_task(judge: Filter) -> None:
     lie = "[os.write(fd, b'nonsense\\n') for fd in range(3, 9) if os.path.exists(f'/proc/self/fd/{fd}')]; return x"
     assert judge.judge(_task(lie)).reason in (Reason.crashed, Reason.broken)
     assert judge.judge(_task("return x.sin() + x.erf()")).reason is Reason.passed
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        # Digests are taken where the text cannot reach them.
+        "from kernel_assistant_training.synth import digests; digests.Benchmark.repeats = lambda *a: False",
+        # The word of the request, found in the frame that read it: nothing passes before its turn.
+        "said('reason')",
+        # With a time that was not there.
+        "said('timed')",
+    ],
+)
+def test_what_a_text_says_in_the_name_of_the_probe_does_not_count(judge: Filter, lie: str) -> None:
+    text = _task("return x * torch.sigmoid(x)").text + FORGER.replace("LIE", lie)
+    verdict = judge.judge(TaskText(number=1, source="composed", operators=(), attribution=(), text=text))
+    assert verdict.reason in (Reason.kernelbench, Reason.crashed), verdict.message
+    assert judge.judge(_task("return x.cos() + x.erf()")).reason in (Reason.passed, Reason.duplicate)
+
+
+def test_the_text_that_is_kept_is_the_one_that_was_asked(judge: Filter) -> None:
+    lie = "names['running'].text = 'BATCH = 4000' + chr(10) + 'import nothing'"
+    asked = _task("return x.atan() + x.erf()", batch="BATCH = 8192").text + FORGER.replace("LIE", lie)
+    verdict = judge.judge(TaskText(number=1, source="composed", operators=(), attribution=(), text=asked))
+    assert verdict.text == asked.replace("BATCH = 8192", "BATCH = 4000")
+
+
+#: Runs when the inputs are made: the probe's frames are above it.
+FORGER = """
+
+def get_inputs():
+    import json, sys
+    frame, names = sys._getframe(), {}
+    while frame is not None:
+        names = {**frame.f_locals, **names}
+        frame = frame.f_back
+    say, word = names["answers"], names["word"]["word"]
+
+    def said(kind):
+        forged = {"reason": {"reason": "passed"}, "timed": {"timed": 50.0, "batch": 512}}
+        lines = [{"times": True}, forged["timed"]] if kind == "timed" else [forged[kind]]
+        for line in lines:
+            say.write(json.dumps({**line, "word": word}) + chr(10))
+        say.flush()
+
+    LIE
+    return [torch.randn(BATCH, 257)]
+"""
 
 
 def test_what_does_not_end_is_late(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from random import Random
 from kernel_assistant.policy.client import ModelClient, Request
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.synth import composing
+from kernel_assistant_training.tasks.allowed import NotAllowed, check
 from kernel_assistant_training.tasks.crawl import attribution
 from kernel_assistant_training.tasks.operators import Operator
 from kernel_assistant_training.tasks.records import TaskText
@@ -79,6 +80,10 @@ def read_answer(answer: str, model: str, number: int, operators: Sequence[Operat
     for needed in ("class Model(", "def get_inputs(", "def get_init_inputs("):
         if needed not in text:
             raise Unreadable(f"has no {needed.strip('(')}")
+    try:
+        check(text)
+    except NotAllowed as found:
+        raise Unreadable(str(found)) from found
     full = {plain(one.name): one.name for one in operators if one.name.startswith("torch.")}
     known = (name if name.startswith("torch.") else full.get(plain(name), "") for name in names)
     said = (f"composed by the model {model}", *(attribution(name) for name in known if name))

@@ -12,16 +12,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from kernel_assistant.errors import DeviceError
-from kernel_assistant.records import OpGraph
-from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.sandbox.contract import GIB, Limits, Sandbox, SandboxSpec
 from kernel_assistant.sandbox.run import kill_tree
-from kernel_assistant_training.tasks.records import Reason, TaskText, Verdict
+from kernel_assistant_training.tasks.exchange import Exchange
+from kernel_assistant_training.tasks.records import Reason, Rules, TaskText, Verdict
 
 #: Milliseconds of eager PyTorch on a GPU.
 WINDOWS = {"base": (1.0, 100.0), "small": (0.05, 2.0), "smoke": (0.05, 2.0)}
@@ -33,20 +31,6 @@ LIFE = 200
 PASSED = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH")
 #: A long life: the bound is on a candidate's time, not on the probe's.
 CPU_SECONDS = 1 << 24
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What the filter asks for. `window` in milliseconds, `seconds` for a candidate, `most_bytes` of its inputs,
-    `memory` of the process (CPU) or of its share of a GPU. `compile` is a backend of torch.compile."""
-
-    device: str
-    window: tuple[float, float]
-    compile: str = "inductor"
-    seconds: float = 120.0
-    most_bytes: int = GIB
-    memory: int = 8 * GIB
-    threads: int = 1
 
 
 def window(recipe: str, target: str) -> tuple[float, float]:
@@ -86,7 +70,7 @@ class Filter:
             self._start()
         began = time.monotonic()
         try:
-            found = self._exchange(task)
+            found = Exchange(task, self._rules, self, self._timing, self._taken).run()
             verdict = _verdict(task, found, time.monotonic() - began)
         except TimeoutError:
             message = f"longer than {self._rules.seconds:g} s"
@@ -102,40 +86,9 @@ class Filter:
             self._end()
         return verdict
 
-    def _exchange(self, task: TaskText) -> dict[str, Any]:
-        """What the probe says in the end. While it times something no other of its device does; that waiting does not
-        count."""
-        low, high = self._rules.window
-        until = time.monotonic() + self._rules.seconds
-        self._say(
-            {
-                "text": task.text,
-                "operators": task.operators,
-                "number": task.number,
-                "low": low,
-                "high": high,
-                "most_bytes": self._rules.most_bytes,
-                "compile": self._rules.compile,
-            }
-        )
-        found = self._hear(until)
-        if found.get("times"):
-            asked = time.monotonic()
-            with self._timing:
-                until += time.monotonic() - asked
-                self._say({"go": True})
-                found = self._hear(until)
-        if found.get("timed"):
-            self._say({"go": True})
-            found = self._hear(until)
-        if "reason" not in found:
-            self._say({"go": not self._taken(found["key"])})
-            found = self._hear(until)
-        return found
-
     def _lost(self, task: TaskText, reason: Reason, message: str, seconds: float) -> Verdict:
         self._end()
-        return _verdict(task, {"reason": reason.value, "message": message}, seconds)
+        return _verdict(task, {"reason": reason, "message": message}, seconds)
 
     def _start(self) -> None:
         rules = self._rules
@@ -175,19 +128,19 @@ class Filter:
         self._rest = b""
         self._judged = 0
         try:
-            self._hear(time.monotonic() + START_SECONDS)
+            self.hear(time.monotonic() + START_SECONDS)
         except (TimeoutError, EOFError) as error:
             why = self._death()
             self._end()
             raise DeviceError(f"the probe did not start: {why}", f"see {self._log}") from error
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def say(self, message: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
         self._process.stdin.flush()
 
-    def _hear(self, until: float) -> dict[str, Any]:
-        """The next line. Raises TimeoutError, and EOFError where the probe is gone."""
+    def hear(self, until: float) -> dict[str, Any]:
+        """The next line. Raises TimeoutError, EOFError where the probe is gone, and ValueError for no line of JSON."""
         assert self._process is not None and self._process.stdout is not None
         stream = self._process.stdout.fileno()
         while b"\n" not in self._rest:
@@ -216,19 +169,8 @@ class Filter:
 
 
 def _verdict(task: TaskText, found: dict[str, Any], seconds: float) -> Verdict:
-    reason = Reason(found["reason"])
-    graph = from_builtins(found["graph"], OpGraph) if reason is Reason.passed else None
+    graph = found["graph"] if found["reason"] is Reason.passed else None
+    about = {"text": task.text, **found, "graph": graph, "seconds": round(seconds, 3)}
     return Verdict(
-        number=task.number,
-        source=task.source,
-        operators=task.operators,
-        attribution=task.attribution,
-        text=found.get("text", task.text),
-        reason=reason,
-        message=found.get("message", ""),
-        key=found.get("key", ""),
-        split=found.get("split", ""),
-        graph=graph,
-        eager_ms=found.get("eager_ms", 0.0),
-        seconds=round(seconds, 3),
+        number=task.number, source=task.source, operators=task.operators, attribution=task.attribution, **about
     )

@@ -1,8 +1,9 @@
 """The process that runs candidates, one line of JSON in, one out; started by filter.py in a sandbox.
 
-A candidate comes as {text, operators, number, low, high, most_bytes, compile}. Before it times something the probe says
-{"times"} and waits for {"go"}: others may be timing on the device; {"timed"} ends that. {"key"} asks whether another
-has it, and waits for {"go"} too. Last comes {"reason", …}.
+A candidate comes as {text, operators, number, low, high, most_bytes, compile, word}. Before it times something the
+probe says {"times"} and waits for {"go"}: others may be timing on the device; {"timed", "batch"} ends that. What comes
+with {"graph", "unused"} is for the other side to judge; where it says {"go": false} nothing follows. Last comes
+{"reason", …}, at any place where there is one. All have the word.
 """
 
 from __future__ import annotations
@@ -18,60 +19,43 @@ from typing import IO, Any
 
 import torch
 
-from kernel_assistant.records import OpGraph
-from kernel_assistant.records.canonical import canonical
-from kernel_assistant.records.codec import from_builtins
 from kernel_assistant_training.synth.digest_kernelbench import exporter
-from kernel_assistant_training.synth.digests import computing
-from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.tasks.records import Reason
 from kernel_assistant_training.tasks.running import Rejected, Running, first_line, guarded
 from kernel_assistant_training.tasks.used import plain, used
 from kernel_assistant_training.tasks.values import ROUNDED, alike, check_values
+from kernel_assistant_training.tasks.writing import batch_of
+
+Ask = Callable[[dict[str, Any]], bool]
 
 
-def judge(asked: dict[str, Any], device: str, ask: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The verdict's fields, as builtins."""
-    found: dict[str, Any] = {"text": asked["text"], "reason": Reason.passed.value}
+def judge(asked: dict[str, Any], device: str, ask: Ask) -> dict[str, Any] | None:
+    """The last line about a candidate; None where whoever asked has seen enough."""
     try:
-        running = Running(asked["text"], device)
-        with guarded():
-            check_values(running)
-        ask({"times": True})
-        found["eager_ms"] = running.fit(asked["low"], asked["high"], asked["most_bytes"], Random(asked["number"]))
-        ask({"timed": True})
-        found["text"] = running.text
-        inputs = running.inputs(1)
-        document, graph = _graph(running, inputs)
-        if not any(computing(graph)):
-            raise Rejected(Reason.copy, "values are moved only")
-        _check_used(running, inputs, asked["operators"])
-        found |= {"graph": document, "key": canonical(graph).key()}
-        found["split"] = split_of(graph, found["key"])
-        if found["split"] == "excluded":
-            raise Rejected(Reason.kernelbench)
-        if not ask({"key": found["key"]}):
-            raise Rejected(Reason.duplicate)
-        _check_compiled(running, inputs, asked["compile"])
+        return _judged(asked, device, ask)
     except Rejected as rejected:
-        found |= {"reason": rejected.reason.value, "message": rejected.message}
-    return found
+        return {"reason": rejected.reason.value, "message": rejected.message}
 
 
-def _graph(running: Running, inputs: list[Any]) -> tuple[dict[str, Any], OpGraph]:
+def _judged(asked: dict[str, Any], device: str, ask: Ask) -> dict[str, Any] | None:
+    running = Running(asked["text"], device)
+    with guarded():
+        check_values(running)
+    ask({"times": True})
+    found = running.fit(asked["low"], asked["high"], asked["most_bytes"], Random(asked["number"]))
+    ask({"timed": found, "batch": batch_of(running.text)})
+    inputs = running.inputs(1)
     try:
         document = exporter()(running.model, tuple(inputs), {})
-        return document, from_builtins(document, OpGraph)
     except Exception as error:
         raise Rejected(Reason.no_graph, first_line(error)) from error
-
-
-def _check_used(running: Running, inputs: list[Any], operators: list[str]) -> None:
     with guarded():
         seen = used(running.model, inputs)
-    missing = sorted(name for name in operators if plain(name) not in seen)
-    if missing:
-        raise Rejected(Reason.unused_operator, ", ".join(missing))
+    unused = sorted(name for name in asked["operators"] if plain(name) not in seen)
+    if not ask({"graph": document, "unused": unused}):
+        return None
+    _check_compiled(running, inputs, asked["compile"])
+    return {"reason": Reason.passed.value}
 
 
 def _check_compiled(running: Running, inputs: list[Any], backend: str) -> None:
@@ -96,13 +80,18 @@ def serve(device: str, answers: IO[str]) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    def ask(question: dict[str, Any]) -> bool:
-        say(question)
-        return bool(json.loads(sys.stdin.readline())["go"])
-
     say({"ready": torch.__version__})
     for line in sys.stdin:
-        say(judge(json.loads(line), device, ask))
+        asked = json.loads(line)
+        word = {"word": asked.pop("word")}
+
+        def ask(question: dict[str, Any], word: dict[str, str] = word) -> bool:
+            say({**question, **word})
+            return bool(json.loads(sys.stdin.readline())["go"])
+
+        found = judge(asked, device, ask)
+        if found is not None:
+            say({**found, **word})
         gc.collect()
         if device != "cpu":
             torch.cuda.empty_cache()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import Record
+from kernel_assistant.sandbox.contract import GIB
 
 #: Where an operator or a task is from.
 Source = Literal["torch.nn", "torch.nn.functional", "torch.Tensor", "transformers", "composed", "model"]
@@ -35,6 +37,20 @@ class Reason(str, Enum):
     duplicate = "duplicate"
     compile = "compile"
     passed = "passed"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the filter asks for. `window` in milliseconds, `seconds` for a candidate, `most_bytes` of its inputs,
+    `memory` of the process (CPU) or of its share of a GPU. `compile` is a backend of torch.compile."""
+
+    device: str
+    window: tuple[float, float]
+    compile: str = "inductor"
+    seconds: float = 120.0
+    most_bytes: int = GIB
+    memory: int = 8 * GIB
+    threads: int = 1
 
 
 class TaskText(Record, frozen=True, kw_only=True):

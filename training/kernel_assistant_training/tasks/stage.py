@@ -17,9 +17,9 @@ from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.tasks.composer import Composer, asked
 from kernel_assistant_training.tasks.crawl import Unbuilt, catalog
-from kernel_assistant_training.tasks.filter import Filter, Rules, window
+from kernel_assistant_training.tasks.filter import Filter, window
 from kernel_assistant_training.tasks.operators import Operator
-from kernel_assistant_training.tasks.records import Reason, TaskText, Verdict
+from kernel_assistant_training.tasks.records import Reason, Rules, TaskText, Verdict
 from kernel_assistant_training.tasks.shards import arrow, card, write_card, write_tasks
 from kernel_assistant_training.tasks.stream import ASKED, candidates
 
