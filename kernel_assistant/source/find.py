@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernel_assistant.errors import UsageError
+from kernel_assistant.source.slim import LONG, slim_tree
 
 #: Capitalised names in torch.nn that are not modules.
 _NOT_MODULES = {"Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer"}
@@ -36,7 +37,8 @@ def find_modules(text: str, path: str) -> tuple[ModuleClass, ...]:
     it has `forward` and a base that is imported from elsewhere (the worker finds out what that is).
     Raises UsageError when `text` is not valid Python.
     """
-    tree = parse(text, path)
+    # Where pieces do not parse, the whole says why.
+    tree = (slim_tree(text) if len(text) > LONG else None) or parse(text, path)
     index = Index(tree)
     found = [scoped for scoped in index.classes if index.is_module(scoped.node)]
     last = {scoped.node.name: scoped.node for scoped in index.classes if scoped.top_level}

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-_BEGINS = re.compile(r"^(?:@|class\b|def\b|async\s+def\b)", re.MULTILINE)
+from kernel_assistant.source.pieces import parse_piece, pieces
+
 _TF32 = re.compile(
     r"set_float32_matmul_precision\(\s*[\"'](?:high|medium)|allow_tf32\s*=\s*True|fp32_precision\s*=\s*[\"']tf32"
 )
@@ -47,30 +48,6 @@ def parsed_pieces(text: str) -> Iterator[tuple[int, str, Summary]]:
                 break
         else:
             number += 1
-
-
-def pieces(text: str) -> Iterator[tuple[int, str]]:
-    """(lines above, text) of each piece: a class or function with its decorators and what follows it."""
-    start, above, decorated = 0, 0, False
-    for match in _BEGINS.finditer(text):
-        place, decorator = match.start(), match.group() == "@"
-        if decorated:
-            decorated = decorator
-            continue
-        decorated = decorator
-        if place > start:
-            yield above, text[start:place]
-            above += text.count("\n", start, place)
-            start = place
-    yield above, text[start:]
-
-
-def parse_piece(text: str) -> ast.Module | None:
-    """None where it is not valid Python: half-typed, or cut in the middle of a string."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 @lru_cache(maxsize=_KEPT)

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kernel_assistant.source.find import Index
-from kernel_assistant.source.lint.chunks import Summary, parse_piece, parsed_pieces
+from kernel_assistant.source.lint.chunks import Summary, parsed_pieces
 from kernel_assistant.source.lint.classes import ModuleScope, Surroundings
 from kernel_assistant.source.lint.hint import Hint, Machine
 from kernel_assistant.source.lint.rules import RULES, Method
 from kernel_assistant.source.lint.silence import Silence
+from kernel_assistant.source.pieces import parse_piece
 
 _KEPT = 2048
 #: Lines between the classes of one piece and the next; more than any piece has.
