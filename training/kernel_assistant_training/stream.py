@@ -11,7 +11,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from types import TracebackType
@@ -104,11 +104,12 @@ class Stream:
     def take(self, count: int) -> Rows:
         """`count` rows, fresh ones first, in no order. Waits only until there are `count` in all.
 
-        Raises InternalError where all processes have ended: one that does is counted, its message is on stderr.
+        Raises InternalError where all processes have ended, or one whose rows must come (`steady`): one that does is
+        counted, its message is on stderr.
         """
+        self._check(any)
         while not self._there(count):
-            if not any(process.is_alive() for process in self._processes):
-                raise InternalError("all processes that make conversations have ended", "see their messages")
+            self._check(all if self._options.steady else any)
             time.sleep(_PAUSE)
         fresh, fresh_count = self._pool.even(count) if self._options.steady else self._pool.fresh(count)
         again = self._pool.again(count - fresh_count, self._random)
@@ -119,6 +120,13 @@ class Stream:
         self._counts.repeated_rows += count - fresh_count
         self._counts.fresh_tokens += int(np.count_nonzero(rows.flags[:fresh_count]))
         return rows
+
+    def _check(self, enough: Callable[[Iterable[bool]], bool]) -> None:
+        """Rows that are kept would be given out again and again, and nobody would hear of it."""
+        alive = [process.is_alive() for process in self._processes]
+        if not enough(alive):
+            said = "all" if not any(alive) else f"{alive.count(False)} of {len(alive)}"
+            raise InternalError(f"{said} processes that make conversations have ended", "see their messages")
 
     def _there(self, count: int) -> bool:
         if self._options.steady:

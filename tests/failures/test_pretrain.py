@@ -1,0 +1,126 @@
+"""Pre-training that is killed, ended, starved, poisoned, and without room."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+import torch
+
+from kernel_assistant.session.training_run import RunState, read_status
+from kernel_assistant_training.endings import ended
+from kernel_assistant_training.pretrain import Options, train
+from tests.failures.stages import Started, with_small_files
+
+STEPS = 100
+
+
+@pytest.fixture
+def options(tmp_path, monkeypatch, base):
+    """Conversations are of a module that a new process finds."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "training"))
+    import conversations
+
+    return Options(
+        out=tmp_path / "run",
+        seconds=1000,
+        steps=STEPS,
+        rows=1,
+        length=128,
+        processes=2,
+        keep=64,
+        rate=1e-3,
+        held_out=0,
+        checkpoint_seconds=0.0,
+        resume=True,
+        base=base,
+        sources=(conversations.sums,),
+    )
+
+
+def pretrain(options):
+    return ended("pretrain", partial(train, options))
+
+
+def step_of(run):
+    file = run / "checkpoint.pt"
+    return torch.load(file, weights_only=True)["progress"]["step"] if file.is_file() else 0
+
+
+def reached(run, step):
+    return step_of(run) >= step
+
+
+def test_a_kill_costs_the_step_it_was_at(options, tmp_path):
+    run, random = options.out, Random(7)
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        wanted = step_of(run) + random.randint(2, 12)
+        stage = Started(tmp_path / number.name, pretrain, options)
+        code = stage.when(partial(reached, run, wanted), random.uniform(0, 0.05)).end(number)
+        assert wanted <= step_of(run) < STEPS
+        if number is signal.SIGKILL:
+            assert code == -number and read_status(run).state is RunState.died
+        else:
+            assert code == 128 + number and "Traceback" not in stage.said
+            assert f"pretrain was ended by {number.name}: the same command goes on where it was" in stage.said
+            assert (read_status(run).state, read_status(run).step) == (RunState.stopped, step_of(run))
+    # Each start begins where the checkpoint was, with other conversations, and half a line spoils nothing.
+    with (run / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"stage": "pretrain", "st')
+    before = torch.load(run / "checkpoint.pt", weights_only=True)["progress"]
+    assert Started(tmp_path / "last", pretrain, options).wait() == 0
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    first = next(line for line in lines if line.get("runs") == before["runs"] + 1)
+    assert before["step"] < first["step"] <= before["step"] + 50 and first["seconds"] > before["seconds"]
+    assert before["runs"] == 2 and step_of(run) == STEPS and (run / "model" / "config.json").is_file()
+
+
+def test_writers_that_die_are_done_without_and_the_last_one_ends_it_with_a_checkpoint(options, tmp_path):
+    run = options.out
+    options = replace(options, checkpoint_seconds=1000, steps=100_000)
+    stage = Started(tmp_path / "log", pretrain, options).when((run / "metrics.jsonl").is_file)
+    one, other = writers(stage)
+    os.kill(one.pid, signal.SIGKILL)
+    stage.when(partial(counted, run))
+    os.kill(other.pid, signal.SIGKILL)
+    assert stage.wait() == 4 and "Traceback" not in stage.said
+    cause, _ = stage.said.splitlines()[-2:]
+    assert cause == f"all processes that make conversations have ended; the last checkpoint is {run}/checkpoint.pt"
+    assert step_of(run) >= 1 and read_status(run).message.endswith(cause)
+
+
+def writers(stage):
+    found = [one for one in psutil.Process(stage.process.pid).children() if one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in found if "spawn_main" in " ".join(one.cmdline())][:2]
+
+
+def counted(run):
+    lines = (run / "metrics.jsonl").read_bytes().splitlines()
+    return any(b'"ended_processes": 1' in line for line in lines)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(options, tmp_path):
+    run = options.out
+    Started(tmp_path / "log", pretrain, options).when(partial(reached, run, 2)).end(signal.SIGTERM)
+    before = step_of(run)
+    full = Started(tmp_path / "full", with_small_files, 150_000, pretrain, options)
+    assert full.wait() == 4 and "Traceback" not in full.said, full.said
+    cause, next_step = full.said.splitlines()[-2:]
+    assert f"{run}/checkpoint.pt could not be written" in cause and f"the last checkpoint is {run}" in cause
+    assert next_step == "make room, and start it again"
+    assert step_of(run) == before and not (run / "checkpoint.new").exists()
+    assert read_status(run).state is RunState.failed
+
+
+def test_what_is_not_finite_is_in_no_checkpoint(options, poisoned, tmp_path):
+    stage = Started(tmp_path / "log", pretrain, replace(options, base=poisoned))
+    assert stage.wait() == 4 and "Traceback" not in stage.said
+    assert "gradient_norm not finite; there is no checkpoint yet" in stage.said
+    assert not (options.out / "checkpoint.pt").exists() and not (options.out / "model").exists()
