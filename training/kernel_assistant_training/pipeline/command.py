@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kernel_assistant.errors import UsageError
+from kernel_assistant.records import decode
 from kernel_assistant_training.interrupts import Interrupted
 from kernel_assistant_training.pipeline.board import board
 from kernel_assistant_training.pipeline.finish import finish
@@ -73,7 +74,7 @@ def _recipe(options: argparse.Namespace) -> Recipe:
     """As it is asked for; what is left out is as the run began. Raises UsageError."""
     recipe = load(options.recipe)
     begun = options.out / RECIPE
-    before = load(str(begun)) if begun.is_file() else recipe
+    before = decode(begun.read_bytes(), Recipe) if begun.is_file() else recipe
     base = before.base if options.base is None else options.base
     seed = before.seed if options.seed is None else options.seed
     return msgspec.structs.replace(recipe, base=_absolute(base), seed=seed)

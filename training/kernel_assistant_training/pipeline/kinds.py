@@ -35,7 +35,7 @@ def _folder(path: Path) -> Path | None:
 class Kind:
     """`command` stands behind `python -m`, `parser` is where its options can be read (module:name). `takes` are the
     options that the pipeline sets, `needs` those of them without which it cannot begin; `words` are always given.
-    `model` finds what a folder of this kind has come to, if anything."""
+    `model` finds what a folder of this kind has come to, if anything. Figures and control lie in its `watched`."""
 
     command: tuple[str, ...]
     parser: str
@@ -43,6 +43,7 @@ class Kind:
     needs: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     model: Callable[[Path], Path | None] = field(default=_no_model)
+    watched: str = "."
 
     @property
     def learns(self) -> bool:
@@ -66,6 +67,7 @@ KINDS: Mapping[str, Kind] = {
         "kernel_assistant_training.tasks.label:label",
         ("out", "target", "tasks"),
         ("tasks",),
+        watched="labels",
     ),
     "pretrain": _stage("pretrain", "base", words=("--resume",), model=_inside),
     "episodes": Kind(

@@ -91,11 +91,12 @@ class Pipeline:
         folder.mkdir(exist_ok=True)
         progress = msgspec.structs.replace(before, starts=before.starts + 1)
         run.keep(place, progress)
+        self._say(place, RunState.running)
         self._change(place, state="running", seconds=progress.seconds)
         with (folder / LOG).open("a", encoding="utf-8") as log:
             log.write(json.dumps({"command": words}) + "\n")
         watched = _Watched(run, place, progress, self._seen)
-        process = StageProcess(words, folder, folder / LOG, run.lock)
+        process = StageProcess(words, run.watched(place), folder / LOG, run.lock)
         ended = process.wait(watched.look, lambda: wish_of(run.path), lambda: len(self._signals))
         run.keep(place, watched.progress)
         return self._over(place, ended, watched.progress)
@@ -167,7 +168,7 @@ class _Watched:
 
     def __init__(self, run: RunFolder, place: int, progress: Progress, seen: Callable[[_Watched, bool], None]) -> None:
         self.place, self.progress = place, progress
-        self.copier = Copier(run.folder(place), run.path, progress.copied)
+        self.copier = Copier(run.watched(place), run.path, progress.copied)
         self._run, self._seen = run, seen
         self._kept = 0.0
 

@@ -42,7 +42,8 @@ class Ended:
 
 
 class StageProcess:
-    """A command in a session of its own, its output appended to `log`, `lock` held by it as well."""
+    """A command in a session of its own, its output appended to `log`, `lock` held by it as well. `folder` is where it
+    is watched and told what is wanted."""
 
     def __init__(self, command: Sequence[str], folder: Path, log: Path, lock: int) -> None:
         self._folder = folder
@@ -104,6 +105,8 @@ class StageProcess:
     def _hand_on(self, wanted: Wish, now: float) -> None:
         if self._ending in (Ending.asked, Ending.limit):
             wanted = Wish.stop
+        if not self._folder.is_dir():
+            return  # nobody looks there yet; it is written again
         if wanted is not self._handed or (wanted is not Wish.go_on and now - self._repeated >= REPEAT_S):
             ask(self._folder, wanted)
             self._handed, self._repeated = wanted, now

@@ -117,7 +117,7 @@ def _figures(run: RunFolder) -> Iterator[str]:
     rows: list[str] = []
     for place, stage in enumerate(run.recipe.stage):
         by_stage: dict[str, list[dict[str, Any]]] = {}
-        for one in lines(run.folder(place)):
+        for one in lines(run.watched(place)):
             by_stage.setdefault(str(one["stage"]), []).append(one)
         for found in by_stage.values():
             for name in _TOLD:
@@ -141,7 +141,7 @@ def _data(run: RunFolder) -> Iterator[str]:
     rows: list[str] = []
     for place, stage in enumerate(run.recipe.stage):
         newest: dict[str, float] = {}
-        for one in lines(run.folder(place)):
+        for one in lines(run.watched(place)):
             newest |= numbers(one)
         counts = [f"{name} {said(name, newest[name])}" for name in _COUNTED if name in newest]
         counts += [f"{name} {said(name, one)}" for name, one in newest.items() if name.startswith(_LEFT_OUT)]

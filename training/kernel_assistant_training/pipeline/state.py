@@ -15,6 +15,7 @@ import msgspec
 from kernel_assistant.errors import StoreError, UsageError, boundary
 from kernel_assistant.records import decode, encode
 from kernel_assistant.records.codec import Record
+from kernel_assistant_training.pipeline.kinds import KINDS
 from kernel_assistant_training.pipeline.recipe import Recipe, held
 
 RECIPE, DONE, PROGRESS, LOG, LOCK = "run.json", "done", "progress", "output.log", "lock"
@@ -68,6 +69,10 @@ class RunFolder:
 
     def folder(self, place: int) -> Path:
         return self.path / f"{place + 1:02}-{self.recipe.stage[place].name}"
+
+    def watched(self, place: int) -> Path:
+        """Where the stage's figures, status and control are."""
+        return self.folder(place) / KINDS[self.recipe.stage[place].of_kind].watched
 
     def progress(self, place: int) -> Progress | None:
         """None for a stage that has not begun."""

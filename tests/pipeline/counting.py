@@ -1,0 +1,80 @@
+"""A pipeline whose stages count: real processes, with the control of real stages, without torch.
+
+`python -m counting OPTIONS` is `python -m kernel_assistant_training pipeline OPTIONS` that knows one more kind, `count`.
+A stage (`python -m counting stage --out …`) counts to `--to`, a step each `--every` seconds, and goes on from its file.
+With `--at N` it fails there, or hangs and is deaf to all but SIGKILL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def parser():
+    found = argparse.ArgumentParser()
+    found.add_argument("--out", type=Path, required=True)
+    found.add_argument("--base", type=Path)
+    found.add_argument("--to", type=int, default=5)
+    found.add_argument("--every", type=float, default=0.02)
+    found.add_argument("--at", type=int, default=-1)
+    found.add_argument("--what", default="")
+    found.add_argument("--seed", type=int, default=0)
+    return found
+
+
+def count(options):
+    from kernel_assistant_training.run_control import RunControl
+
+    file = options.out / "count"
+    at = int(file.read_text()) if file.is_file() else 0
+    with RunControl(options.out, "count") as control:
+        while at < options.to and control.goes_on(at):
+            at += 1
+            if at == options.at:
+                misbehave(options.what)
+            fresh = file.with_suffix(".new")
+            fresh.write_text(str(at))
+            fresh.replace(file)
+            control.report(at, {"reward": at / options.to, "loss": 1.0 / at})
+            time.sleep(options.every)
+    if at == options.to:
+        begun = int((options.base / "config.json").read_text()) if options.base else 0
+        (options.out / "model").mkdir(exist_ok=True)
+        (options.out / "model" / "config.json").write_text(str(begun + at))
+    print(json.dumps({"counted": at}))
+
+
+def model(folder):
+    return folder / "model" if (folder / "model" / "config.json").is_file() else None
+
+
+def misbehave(what):
+    if what == "fail":
+        sys.stderr.write("the disk is made of cheese\nuse another one\n")
+        raise SystemExit(4)
+    if what == "hang":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            time.sleep(60)
+
+
+def main():
+    if sys.argv[1] == "stage":
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        count(parser().parse_args(sys.argv[2:]))
+        return
+    from kernel_assistant_training import __main__ as entry
+    from kernel_assistant_training.pipeline import kinds, process
+
+    kinds.KINDS["count"] = kinds.Kind(("counting", "stage"), "counting:parser", ("out", "seed", "base"), model=model)
+    process.GRACE_S, process.TERM_S, process.INTERRUPT_S = 1.0, 1.0, 3.0
+    raise SystemExit(entry.main(["pipeline", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()
