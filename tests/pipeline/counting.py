@@ -1,7 +1,6 @@
 """A pipeline whose stages count: real processes, with the control of real stages, without torch.
 
-`python -m counting OPTIONS` is `python -m kernel_assistant_training pipeline OPTIONS` that knows one more kind, `count`.
-A stage (`python -m counting stage --out …`) counts to `--to`, a step each `--every` seconds, and goes on from its file.
+`python -m counting …` is `python -m kernel_assistant_training pipeline …` that knows one more kind, `count`. A stage (`python -m counting stage --out …`) counts to `--to`, a step each `--every` seconds, and goes on from its file.
 With `--at N` it fails there, or hangs and is deaf to all but SIGKILL.
 """
 
@@ -46,7 +45,7 @@ def count(options):
         begun = int((options.base / "config.json").read_text()) if options.base else 0
         (options.out / "model").mkdir(exist_ok=True)
         (options.out / "model" / "config.json").write_text(str(begun + at))
-    print(json.dumps({"counted": at}))
+    sys.stdout.write(json.dumps({"counted": at}) + "\n")
 
 
 def model(folder):
