@@ -34,7 +34,8 @@ class PoolOptions:
     """`out` gets evaluations.jsonl and logs, `cache` has the device's bandwidths. `quick_only` sets less memory and
     time aside, for rewards that need no full protocol; `builders` compilers run at once. `pool` are places as on the
     command line, none: `workers` of this machine. A machine that says nothing for `silent_seconds` is lost; a round
-    without any waits `patience_seconds` for one to come back."""
+    without any waits `patience_seconds` for one to come back. What is in the files `known`, those of earlier runs, is
+    not judged again."""
 
     target: str
     out: Path
@@ -47,6 +48,7 @@ class PoolOptions:
     pool: tuple[str, ...] = ()
     silent_seconds: float = 20.0
     patience_seconds: float = 120.0
+    known: tuple[Path, ...] = ()
     tell: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: T201 - for people
 
 
@@ -93,9 +95,11 @@ class Pool:
         self._kind = device_kind(self.device)
         self._known: dict[tuple[str, str, str], Evaluation | None] = {
             (one.task, one.evaluation.candidate, one.evaluation.tier.value): one.evaluation
-            for one in read_lines(options.out / "evaluations.jsonl", Known)
+            for file in (*options.known, options.out / "evaluations.jsonl")
+            for one in read_lines(file, Known)
             if one.device == self._kind
         }
+        self._opened: dict[str, Opened] = {}
         self.judged = self.repeated = self.void = 0
 
     def __enter__(self) -> Self:
@@ -112,10 +116,13 @@ class Pool:
         return [one for machine in self._fleet.machines if isinstance(machine, Here) for one in machine.station.workers]
 
     def open(self, tasks: Collection[Task]) -> dict[str, Opened]:
-        """Each task's graph, facts and times of eager PyTorch, by key. Those that cannot be judged are left out."""
-        jobs = [Job(task, ()) for task in tasks]
+        """Each task's graph, facts and times of eager PyTorch, by key: those of its first opening. Those that cannot be
+        judged are left out."""
+        jobs = [Job(task, ()) for task in tasks if task.kernel_task.hash() not in self._opened]
         self._fleet.run(jobs, self._keep)
-        return {job.task.key: job.opened for job in jobs if job.opened is not None}
+        self._opened |= {job.task.kernel_task.hash(): job.opened for job in jobs if job.opened is not None}
+        found = {task.key: self._opened.get(task.kernel_task.hash()) for task in tasks}
+        return {key: opened for key, opened in found.items() if opened is not None}
 
     def judge(self, asked: Sequence[Asked]) -> list[Evaluation | None]:
         """In order; None where the judge was lost at it. Raises DeviceError where no worker is left."""
