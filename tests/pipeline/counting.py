@@ -1,7 +1,8 @@
 """A pipeline whose stages count: real processes, with the control of real stages, without torch.
 
-`python -m counting …` is `python -m kernel_assistant_training pipeline …` that knows one more kind, `count`. A stage (`python -m counting stage --out …`) counts to `--to`, a step each `--every` seconds, and goes on from its file.
-With `--at N` it fails there, or hangs and is deaf to all but SIGKILL.
+`python -m counting …` is `python -m kernel_assistant_training pipeline …` that knows one more kind, `count`. Its stages
+(`python -m counting stage --out …`) count to `--to`, a step each `--every` seconds, and go on from their file. With
+`--at N` one fails there, or hangs and is deaf to all but SIGKILL.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def _folder(path: Path) -> Path | None:
 class Kind:
     """`command` stands behind `python -m`, `parser` is where its options can be read (module:name). `takes` are the
     options that the pipeline sets, `needs` those of them without which it cannot begin; `words` are always given.
-    `model` finds what a folder of this kind has come to, if anything. Figures and control lie in its `watched`."""
+    `model` finds what a folder of this kind has come to, if anything. Figures and control lie in its `watched`. One
+    that `spreads` can be launched on several GPUs."""
 
     command: tuple[str, ...]
     parser: str
@@ -44,6 +45,7 @@ class Kind:
     words: tuple[str, ...] = ()
     model: Callable[[Path], Path | None] = field(default=_no_model)
     watched: str = "."
+    spreads: bool = False
 
     @property
     def learns(self) -> bool:
@@ -76,10 +78,10 @@ KINDS: Mapping[str, Kind] = {
         ("out", "seed", "target"),
     ),
     "sft": _stage("sft", "base", "episodes", needs=("base", "episodes"), model=_itself),
-    "ppo-single": _stage("ppo_single", *_PLAYS, needs=("base",), model=_newest),
+    "ppo-single": _stage("ppo_single", *_PLAYS, needs=("base",), model=_newest, spreads=True),
     "rft": _stage("rft", *_PLAYS, needs=("base",), model=_inside),
     "critic": _stage("critic", "base", "trajectories", needs=("base", "trajectories"), model=_newest),
-    "ppo-agent": _stage("ppo_agent", *_PLAYS, needs=("base",), model=_newest),
+    "ppo-agent": _stage("ppo_agent", *_PLAYS, needs=("base",), model=_newest, spreads=True),
     "eval": Kind(
         ("kernel_assistant_training", "eval"),
         "kernel_assistant_training.evaluate:parser",

@@ -22,14 +22,16 @@ Value = bool | int | float | str | list[str]
 
 class Stage(Record, frozen=True, kw_only=True):
     """`limit` in seconds, its starts included. `of` names the stage whose model it starts from, or `start`; "" the
-    nearest before it. `choose` is a figure of `eval` stages: it starts from the model that this is best for. `options`
-    are the stage's own, with `_` for `-`."""
+    nearest before it. `models` are those that an `eval` stage evaluates instead of that one, named in the same way.
+    `choose` is a figure of `eval` stages: it starts from the model that this is best for. `options` are the stage's
+    own, with `_` for `-`."""
 
     name: str
     limit: float
     kind: str = ""
     of: str = ""
     choose: str = ""
+    models: tuple[str, ...] = ()
     options: dict[str, Value] = {}
 
     def __post_init__(self) -> None:
@@ -40,6 +42,8 @@ class Stage(Record, frozen=True, kw_only=True):
             raise ValueError(f"stage {self.name}: no kind {kind!r}{did_you_mean(kind, KINDS)}")
         if self.limit <= 0:
             raise ValueError(f"stage {self.name}: limit is {self.limit:g}, not above 0")
+        if self.models and kind != "eval":
+            raise ValueError(f"stage {self.name}: `models` are for eval stages; this is {kind}")
         seconds = self.options.get("seconds", 0)
         if kind in TIMED and isinstance(seconds, (int, float)) and seconds >= self.limit:
             raise ValueError(
@@ -52,13 +56,14 @@ class Stage(Record, frozen=True, kw_only=True):
 
 
 class Recipe(Record, frozen=True, kw_only=True):
-    """`base` is `scratch`, `shipped`, a folder, a GGUF file or OWNER/NAME."""
+    """`base` is `scratch`, `shipped`, a folder, a GGUF file or OWNER/NAME; `gpus` are those that PPO updates on."""
 
     target: str
     stage: tuple[Stage, ...]
     about: str = ""
     base: str = "scratch"
     seed: int = 0
+    gpus: int = 1
 
     def __post_init__(self) -> None:
         if self.target not in ("cpu", "cuda"):
@@ -67,8 +72,9 @@ class Recipe(Record, frozen=True, kw_only=True):
         if not names or len(set(names)) < len(names):
             raise ValueError("a recipe has one or more [[stage]] tables, each of another name")
         for number, one in enumerate(self.stage):
-            if one.of and one.of not in (START, *names[:number]):
-                raise ValueError(f"stage {one.name}: `of` names no stage before it: {one.of!r}")
+            for name in (*([one.of] if one.of else []), *one.models):
+                if name not in (START, *names[:number]):
+                    raise ValueError(f"stage {one.name}: {name!r} is no stage before it, and not `{START}`")
 
     def place(self, name: str) -> int:
         """Of a stage, from 0. Raises UsageError."""
@@ -101,9 +107,10 @@ def load(word: str) -> Recipe:
 
 def held(recipe: Recipe) -> dict[str, Any]:
     """What a second start is held to, one level deep: limits and `about` are free."""
-    found: dict[str, Any] = {"target": recipe.target, "base": recipe.base, "seed": recipe.seed}
+    found: dict[str, Any] = {"target": recipe.target, "base": recipe.base, "seed": recipe.seed, "gpus": recipe.gpus}
     found["stages"] = ", ".join(one.name for one in recipe.stage)
     for one in recipe.stage:
         found |= {f"{one.name}.kind": one.of_kind, f"{one.name}.of": one.of, f"{one.name}.choose": one.choose}
+        found[f"{one.name}.models"] = ", ".join(one.models)
         found |= {f"{one.name}.{name}": value for name, value in one.options.items()}
     return found

@@ -13,6 +13,7 @@ from kernel_assistant_training.pipeline.figures import lines, numbers, said
 from kernel_assistant_training.pipeline.finish import exported
 from kernel_assistant_training.pipeline.machine import describe
 from kernel_assistant_training.pipeline.process import Ending
+from kernel_assistant_training.pipeline.starts import evaluated, figures_of
 from kernel_assistant_training.pipeline.state import RunFolder, write_whole
 
 REPORT = "report.md"
@@ -161,14 +162,15 @@ def _episodes(file: Path) -> Iterator[str]:
 
 def _evaluations(run: RunFolder) -> Iterator[str]:
     """Held-out tasks, model by model."""
-    found = []
+    found: list[tuple[str, str, dict[str, float]]] = []
     for place, stage in enumerate(run.recipe.stage):
-        done = run.done(place)
-        if stage.of_kind == "eval" and done is not None:
-            found.append((stage.name, _from(run, place), numbers(done.result)))
+        if stage.of_kind == "eval" and run.done(place) is not None:
+            models = evaluated(run, place)
+            for which, figures in sorted(figures_of(run, place).items()):
+                found.append((stage.name, _relative(Path(models[which]), run.path), numbers(figures)))
     if not found:
         return
-    names = list(dict.fromkeys(name for _, _, figures in found for name in figures))
+    names = list(dict.fromkeys(name for _, _, figures in found for name in figures if name != "checkpoint"))
     yield from ["## Held-out tasks", ""]
     yield f"| stage | model | {' | '.join(name.replace('_', ' ') for name in names)} |"
     yield f"|---|---|{'---:|' * len(names)}"

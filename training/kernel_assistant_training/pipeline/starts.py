@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from kernel_assistant_training.pipeline.kinds import KINDS, TIMED_EACH_START, wo
 from kernel_assistant_training.pipeline.recipe import START, Recipe, Stage
 from kernel_assistant_training.pipeline.state import RunFolder
 
+#: Where `eval` writes a line for each model.
+EVALUATED = "evaluations_held_out.jsonl"
 #: Of a limit, what a stage with a clock that begins anew with each start has for beginning and ending: a part, at most
 #: so many seconds.
 SPARE, MOST_SPARE_S = 0.2, 15.0
@@ -50,7 +53,7 @@ def command(run: RunFolder, place: int, used: float, name: str) -> list[str]:
     """The command line of a stage that has had `used` seconds. `name` is the exported model's. Raises UsageError."""
     stage = run.recipe.stage[place]
     kind = KINDS[stage.of_kind]
-    begin = [sys.executable, "-m", *kind.command]
+    begin = [sys.executable, "-m", *_launcher(run.recipe, stage), *kind.command]
     if stage.of_kind == "export":
         folder = stage.options.get("form", "gguf") == "folder"
         target = run.folder(place) / ("model" if folder else f"{name}.gguf")
@@ -62,6 +65,13 @@ def command(run: RunFolder, place: int, used: float, name: str) -> list[str]:
     return [*begin, *kind.words, *words(options)]
 
 
+def _launcher(recipe: Recipe, stage: Stage) -> list[str]:
+    """For stages that update on several GPUs: one process for each."""
+    if recipe.gpus == 1 or not KINDS[stage.of_kind].spreads:
+        return []
+    return ["accelerate.commands.launch", "--num_processes", str(recipe.gpus), "-m"]
+
+
 def given(run: RunFolder, place: int) -> dict[str, Any]:
     """The options of a stage that follow from the run and from what is there. Raises UsageError."""
     stage = run.recipe.stage[place]
@@ -69,7 +79,7 @@ def given(run: RunFolder, place: int) -> dict[str, Any]:
     found: dict[str, Any] = {"out": run.folder(place), "target": run.recipe.target, "seed": run.recipe.seed}
     found = {name: value for name, value in found.items() if name in takes}
     if "base" in takes and "base" not in stage.options:
-        found["base"] = model_for(run, place)
+        found["base"] = evaluated(run, place) if stage.of_kind == "eval" else model_for(run, place)
     for what in _LEFT_BY:
         if what in takes and what not in stage.options:
             found[what] = _left(run, place, what)
@@ -81,9 +91,26 @@ def model_for(run: RunFolder, place: int) -> Path | str | None:
     stage = run.recipe.stage[place]
     if stage.choose:
         return _best(run, place, stage.choose)
-    if stage.of == START:
-        return beginning(run.recipe)
-    before = [run.recipe.place(stage.of)] if stage.of else range(place - 1, -1, -1)
+    return _model_of(run, place, stage.of)
+
+
+def evaluated(run: RunFolder, place: int) -> list[Path | str]:
+    """The models of an eval stage, in their order."""
+    stage = run.recipe.stage[place]
+    found = [_model_of(run, place, name) for name in stage.models] if stage.models else [model_for(run, place)]
+    return [one for one in found if one is not None]
+
+
+def figures_of(run: RunFolder, place: int) -> dict[int, dict[str, Any]]:
+    """What an eval stage found, by the place of the model in its list."""
+    file = run.folder(place) / EVALUATED
+    found = map(json.loads, file.read_text(encoding="utf-8").splitlines()) if file.is_file() else ()
+    return {int(one["checkpoint"]): one for one in found}
+
+
+def _model_of(run: RunFolder, place: int, name: str) -> Path | str | None:
+    """Of the stage of this name, of the nearest before `place` that left one, or what the run began with."""
+    before = [run.recipe.place(name)] if name not in ("", START) else [] if name else range(place - 1, -1, -1)
     for number in before:
         done = run.done(number)
         if done is not None and done.model:
@@ -105,16 +132,17 @@ def beginning(recipe: Recipe) -> Path | str | None:
     return recipe.base
 
 
-def _best(run: RunFolder, place: int, figure: str) -> Path | str | None:
+def _best(run: RunFolder, place: int, figure: str) -> Path | str:
     """Of the models that were evaluated before, the one with the largest figure, among equals the latest."""
-    judged: list[tuple[float, int]] = []
+    judged: list[tuple[float, int, int]] = []
     for number in range(place):
-        done = run.done(number)
-        if done is not None and run.recipe.stage[number].of_kind == "eval" and figure in done.result:
-            judged.append((float(done.result[figure]), number))
+        if run.recipe.stage[number].of_kind == "eval":
+            found = figures_of(run, number).items()
+            judged += [(float(one[figure]), number, which) for which, one in found if figure in one]
     if not judged:
         raise UsageError(f"no eval stage gave {figure!r} to choose by", "see their output.log; or leave `choose` out")
-    return model_for(run, max(judged)[1])
+    _, number, which = max(judged)
+    return evaluated(run, number)[which]
 
 
 def _left(run: RunFolder, place: int, what: str) -> list[Path] | Path | None:
