@@ -1,12 +1,14 @@
 """What ships: `python -m kernel_assistant_training export FOLDER FILE` writes a folder as 8-bit GGUF and checks it.
 
-The check: read back, the weights differ by no more than 8 bits do, and the text is cut in the same way.
+The check: read back, the weights differ by no more than 8 bits do, and the text is cut in the same way. With `--form
+folder` it becomes a Hugging Face folder of its own instead, adapters merged into their base.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -19,6 +21,7 @@ from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant.serving.convert.to_folder import to_folder
 from kernel_assistant.serving.convert.to_gguf import to_gguf
 from kernel_assistant_training.folder import load_folder
+from kernel_assistant_training.saving import written
 
 #: Bytes: tracked files of the repository stay small.
 LARGEST = 13_000_000
@@ -26,12 +29,12 @@ LARGEST = 13_000_000
 _ERROR = 0.5 / 127 + 2**-10
 
 
-def export(folder: Path, file: Path, *, name: str = "kernel-assistant") -> dict[str, Any]:
+def export(folder: Path, file: Path, *, name: str = "kernel-assistant", largest: int = LARGEST) -> dict[str, Any]:
     """Size, parameters and the largest error. Raises UsageError for a model that is too large, InternalError."""
     to_gguf(folder, file, name=name)
     size = file.stat().st_size
-    if size > LARGEST:
-        raise UsageError(f"{file} has {size:,} bytes, more than {LARGEST:,}", "train a smaller one")
+    if size > largest:
+        raise UsageError(f"{file} has {size:,} bytes, more than {largest:,}", "train a smaller one")
     before = load_folder(folder).state_dict()
     with tempfile.TemporaryDirectory() as back:
         to_folder(file, Path(back))
@@ -43,6 +46,29 @@ def export(folder: Path, file: Path, *, name: str = "kernel-assistant") -> dict[
         raise InternalError(f"{worst} comes back from {file} with an error of {errors[worst]:.2g}", "report this")
     parameters = sum(weight.numel() for weight in before.values())
     return {"bytes": size, "parameters": parameters, "largest_error": round(errors[worst], 6)}
+
+
+def as_folder(source: Path, target: Path) -> dict[str, Any]:
+    """What transformers and vLLM load: `source` with the adapters that it has merged. Written beside and renamed.
+    Raises UsageError where it holds no model, StoreError for a full disk."""
+    from kernel_assistant_training.ppo import adapter
+    from kernel_assistant_training.ppo.base import load_base
+
+    adapted = (source / adapter.FOLDER).is_dir()
+    model: Any = load_base(adapter.base_of(source) if adapted else source, torch.bfloat16)
+    if adapted:
+        model = adapter.Adapters.load(model, source).peft.merge_and_unload()
+    partial = target.with_name(f"{target.name}.partial")
+    with written(target):
+        shutil.rmtree(partial, ignore_errors=True)
+        # It is off while training, and it is the model's to say.
+        model.config.use_cache = True
+        model.save_pretrained(partial)
+        AutoTokenizer.from_pretrained(source).save_pretrained(partial)
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+    size = sum(file.stat().st_size for file in target.iterdir())
+    return {"bytes": size, "parameters": sum(weight.numel() for weight in model.parameters()), "merged": adapted}
 
 
 def _error(before: torch.Tensor, after: torch.Tensor) -> float:
@@ -60,10 +86,18 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="kernel_assistant_training export", description=__doc__)
     found.add_argument("folder", type=Path, help="what pretrain or sft wrote")
     found.add_argument("file", type=Path, help="kernel_assistant/serving/models/kernel-assistant.gguf ships")
+    found.add_argument(
+        "--form", choices=("gguf", "folder"), default="gguf", help="8 bits in one file, or Hugging Face's"
+    )
+    found.add_argument("--largest", type=int, default=LARGEST, help="bytes that the file may have")
     return found
 
 
 def main(words: list[str]) -> None:
     options = parser().parse_args(words)
     options.file.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.write(json.dumps(export(options.folder, options.file)) + "\n")
+    if options.form == "folder":
+        figures = as_folder(options.folder, options.file)
+    else:
+        figures = export(options.folder, options.file, largest=options.largest)
+    sys.stdout.write(json.dumps(figures) + "\n")
