@@ -121,11 +121,13 @@ class Far:
 
     def _send(self) -> None:
         """A beat where there is nothing else to say."""
-        while not self._ended.is_set():
+        while True:
             try:
                 message = self._outbox.get(timeout=self._beat)
             except queue.Empty:
                 message = {"beat": True}
+            if self._ended.is_set():
+                return
             try:
                 self._wire.send(message)
             except KernelAssistantError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import queue
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kernel_assistant.errors import EXIT_INTERNAL, HostError, KernelAssistantError, MissingError
+from kernel_assistant.worker.frames import read_frame, write_frame
 from kernel_assistant_training.ppo.pool_events import StationOptions
 from kernel_assistant_training.ppo.pool_machine import Far, Hear, Machine, Member, Message
 from kernel_assistant_training.ppo.pool_outpost import Outpost
@@ -36,16 +38,16 @@ class Share:
 
 
 class OutpostActor:
-    """The class behind the actors. Messages travel as JSON, so that nothing is unpickled but bytes."""
+    """The class behind the actors. Messages travel as frames, so that nothing is unpickled but bytes."""
 
     def __init__(self) -> None:
         self._said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._outpost = Outpost(lambda message: self._said.put(msgspec.json.encode(message)), gone=_exit)
+        self._outpost = Outpost(lambda message: self._said.put(_packed(message)), gone=_exit)
         self._turn = threading.Lock()
 
     def take(self, message: bytes) -> None:
         with self._turn:
-            self._outpost.take(msgspec.json.decode(message))
+            self._outpost.take(_unpacked(message))
 
     def said(self) -> list[bytes]:
         """All since the last call; waits a moment for the first."""
@@ -61,6 +63,18 @@ class OutpostActor:
         self._outpost.close()
 
 
+def _packed(message: Message) -> bytes:
+    frame = io.BytesIO()
+    write_frame(frame, message)
+    return frame.getvalue()
+
+
+def _unpacked(frame: bytes) -> Message:
+    found = read_frame(io.BytesIO(frame))
+    assert found is not None
+    return found[0]
+
+
 def _exit() -> None:
     """Of the actor's process, from any thread."""
     os._exit(EXIT_INTERNAL)
@@ -74,14 +88,13 @@ class ActorWire:
         self._inbox: deque[Message] = deque()
 
     def send(self, message: Message) -> None:
-        call = self._actor.take.remote(msgspec.json.encode(message))
-        if "start" not in message:  # which takes as long as it takes, and beats meanwhile
-            self._got(call, self._silent)
+        # A start takes as long as it takes, and beats meanwhile.
+        self._asked("take", None if "start" in message else self._silent, _packed(message))
 
     def receive(self, seconds: float) -> Message:
         waited = 0.0
         while not self._inbox:
-            self._inbox.extend(map(msgspec.json.decode, self._got(self._actor.said.remote(), seconds)))
+            self._inbox.extend(map(_unpacked, self._asked("said", seconds)))
             waited += LISTEN_SECONDS
             if not self._inbox and waited >= seconds:
                 raise HostError(f"it said nothing for {seconds:.0f} s")
@@ -89,17 +102,19 @@ class ActorWire:
 
     def close(self) -> None:
         try:
-            self._got(self._actor.close.remote(), CLOSE_SECONDS)
+            self._asked("close", CLOSE_SECONDS)
         except KernelAssistantError:
             pass  # it is gone already, or is ended now
         self._ray.kill(self._actor)
 
-    def _got(self, call: Any, seconds: float) -> Any:
+    def _asked(self, method: str, seconds: float | None, *words: bytes) -> Any:
+        """What a method of the actor returns; without `seconds` it is not waited for."""
         try:
-            return self._ray.get(call, timeout=seconds)
+            call = getattr(self._actor, method).remote(*words)
+            return None if seconds is None else self._ray.get(call, timeout=seconds)
         except self._ray.exceptions.GetTimeoutError as error:
             raise HostError(f"it did not answer for {seconds:.0f} s") from error
-        except (self._ray.exceptions.RayError, ConnectionError) as error:
+        except Exception as error:  # Ray raises bare ones where a call cannot be submitted any more
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise HostError(f"Ray lost it: {lines[0] if lines else type(error).__name__}") from error
 
