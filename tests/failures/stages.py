@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -40,6 +41,15 @@ class Started:
             time.sleep(0.002)
         time.sleep(then)
         return self
+
+    def below(self, word: str) -> list[psutil.Process]:
+        """Processes that it started, by a word of their command line."""
+        found = []
+        for one in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if word in " ".join(one.cmdline()):
+                    found.append(one)
+        return found
 
     def end(self, number: int) -> int:
         """The exit code after a signal. What it started is gone as well."""

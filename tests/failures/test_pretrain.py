@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-import psutil
 import pytest
 import torch
 
@@ -86,7 +85,7 @@ def test_writers_that_die_are_done_without_and_the_last_one_ends_it_with_a_check
     run = options.out
     options = replace(options, checkpoint_seconds=1000, steps=100_000)
     stage = Started(tmp_path / "log", pretrain, options).when((run / "metrics.jsonl").is_file)
-    one, other = writers(stage)
+    one, other = stage.below("spawn_main")[:2]
     os.kill(one.pid, signal.SIGKILL)
     stage.when(partial(counted, run))
     os.kill(other.pid, signal.SIGKILL)
@@ -94,11 +93,6 @@ def test_writers_that_die_are_done_without_and_the_last_one_ends_it_with_a_check
     cause, _ = stage.said.splitlines()[-2:]
     assert cause == f"all processes that make conversations have ended; the last checkpoint is {run}/checkpoint.pt"
     assert step_of(run) >= 1 and read_status(run).message.endswith(cause)
-
-
-def writers(stage):
-    found = [one for one in psutil.Process(stage.process.pid).children() if one.status() != psutil.STATUS_ZOMBIE]
-    return [one for one in found if "spawn_main" in " ".join(one.cmdline())][:2]
 
 
 def counted(run):

@@ -18,7 +18,7 @@ def ended(name: str, stage: Callable[[], None]) -> int:
         with Answering(raised):
             stage()
     except KernelAssistantError as error:
-        sys.stderr.write(f"{error.cause}\n{error.next_step}\n")
+        sys.stderr.write("".join(f"{line}\n" for line in (error.cause, error.next_step) if line))
         return error.exit_code
     except OSError as error:
         if not is_full(error):
