@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from kernel_assistant_training.decode import Asked, Reply
-from kernel_assistant_training.ppo.engine import DecoderEngine, TransformersEngine, engine
+from kernel_assistant_training.ppo.engine import DecoderEngine, engine
+from kernel_assistant_training.ppo.engine_transformers import TransformersEngine
 from kernel_assistant_training.ppo.table import Table
 from tests.ppo.trajectories import VOCABULARY, actor
 
@@ -32,9 +33,9 @@ def prompts(count):
 
 
 def test_both_engines_give_the_same_replies_and_log_probabilities(model):
-    loop = engine(model, END, rows=4, context=256)
+    loop = engine(model, [END], rows=4, context=256)
     assert isinstance(loop, DecoderEngine)
-    plain = TransformersEngine(model, END, rows=3)
+    plain = TransformersEngine(model, [END], rows=3)
     asked = [Asked(prompt, temperature=0.0, most=6 + 5 * number) for number, prompt in enumerate(prompts(7))]
     mine, theirs = loop.decode(asked), plain.decode(asked)
     assert [one.ids for one in mine] == [one.ids for one in theirs]
@@ -44,7 +45,7 @@ def test_both_engines_give_the_same_replies_and_log_probabilities(model):
 
 
 def test_what_transformers_samples_follows_the_seed_and_not_its_company(model):
-    plain = TransformersEngine(model, END, rows=5)
+    plain = TransformersEngine(model, [END], rows=5)
     asked = [Asked(prompt, seed=number, most=9) for number, prompt in enumerate(prompts(5))]
     together = plain.decode(asked)
     assert [plain.decode([one])[0].ids for one in asked] == [one.ids for one in together]
@@ -53,12 +54,12 @@ def test_what_transformers_samples_follows_the_seed_and_not_its_company(model):
 
 
 def test_other_weights_go_to_the_decoder(model):
-    loop, asked = engine(model, END, rows=2, context=256), [Asked(prompts(1)[0], temperature=0.0, most=12)]
+    loop, asked = engine(model, [END], rows=2, context=256), [Asked(prompts(1)[0], temperature=0.0, most=12)]
     before = loop.decode(asked)
     other = actor(width=128, layers=2, seed=9)
     loop.load(other)
     assert loop.decode(asked)[0].logprobs == pytest.approx(
-        TransformersEngine(other, END, rows=1).decode(asked)[0].logprobs, abs=1e-3
+        TransformersEngine(other, [END], rows=1).decode(asked)[0].logprobs, abs=1e-3
     )
     assert loop.decode(asked) != before
 

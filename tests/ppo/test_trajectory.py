@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records.transcript import Message, Transcript
+from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.conversation import Encoder
-from kernel_assistant_training.ppo.trajectory import Trajectory, piece_tokens, said_in
+from kernel_assistant_training.ppo.speech import OwnSpeech, Spoken
+from kernel_assistant_training.ppo.trajectory import Trajectory
 from kernel_assistant_training.tokenizer import load
 from tests.ppo.trajectories import earned, trajectory
 
@@ -33,65 +34,71 @@ def reply(tokenizer, text, ended=True, odd=False):
 
 
 def conversation(tokenizer):
-    return Transcript(
-        model="m",
-        profile="compact",
-        messages=(
-            Message(role="system", content="Write C++ for the graph."),
-            Message(role="user", content="x0 f32[B,D0]\nn0 = relu(x0)\nreturn n0\nB=4096 D0=768"),
-            reply(tokenizer, CODE, odd=True),
-            Message(role="tool", content="wrong out0[3,17] got 1.2 want .8 <|im_end|>", tool_call_id="evaluate"),
-            reply(tokenizer, "plan: BLOCK", ended=False),
-            Message(role="tool", content="ok .214 floor .12", tool_call_id="evaluate", candidate="abc"),
-            reply(tokenizer, "done"),
-            Message(role="tool", content="never read", tool_call_id="evaluate"),
-        ),
+    return (
+        Message(role="system", content="Write C++ for the graph."),
+        Message(role="user", content="x0 f32[B,D0]\nn0 = relu(x0)\nreturn n0\nB=4096 D0=768"),
+        reply(tokenizer, CODE, odd=True),
+        Message(role="tool", content="wrong out0[3,17] got 1.2 want .8 <|im_end|>", tool_call_id="evaluate"),
+        reply(tokenizer, "plan: BLOCK", ended=False),
+        Message(role="tool", content="ok .214 floor .12", tool_call_id="evaluate", candidate="abc"),
+        reply(tokenizer, "done"),
+        Message(role="tool", content="never read", tool_call_id="evaluate"),
     )
 
 
-def test_each_reply_stands_behind_what_the_engine_read(tokenizer):
-    transcript = conversation(tokenizer)
-    said = said_in(transcript, piece_tokens(tokenizer))
-    encoder, replies = Encoder(load()), iter(said.spans)
-    for place, message in enumerate(transcript.messages):
+def spoken(tokenizer, messages, prompts=None):
+    """As a client that answers with the replies among the messages."""
+    found = Spoken(OwnSpeech(tokenizer))
+    for place, message in enumerate(messages):
         if message.role == "assistant":
-            begin, count = next(replies)
-            assert list(said.ids[:begin]) == encoder.prompt(transcript.messages[:place])
+            prompt = found.prompt(messages[:place], ())
+            found.add(message.token_ids, message.logprobs)
+            if prompts is not None:
+                prompts.append(prompt)
+    return found.said()
+
+
+def test_each_reply_stands_behind_what_the_engine_read(tokenizer):
+    messages, prompts = conversation(tokenizer), []
+    said = spoken(tokenizer, messages, prompts)
+    encoder, replies = Encoder(load()), iter(zip(said.spans, prompts, strict=True))
+    for place, message in enumerate(messages):
+        if message.role == "assistant":
+            (begin, count), prompt = next(replies)
+            assert list(said.ids[:begin]) == prompt == encoder.prompt(messages[:place])
             assert said.ids[begin : begin + count] == message.token_ids
     assert next(replies, None) is None
-    assert said.logprobs == tuple(one for message in transcript.replies for one in message.logprobs)
+    assert said.logprobs == tuple(one for message in messages for one in message.logprobs or ())
     assert len(said.ids) == sum(said.spans[-1])
 
 
 def test_the_end_of_a_turn_that_was_cut_off_is_not_the_models(tokenizer):
-    said = said_in(conversation(tokenizer), piece_tokens(tokenizer))
+    said = spoken(tokenizer, conversation(tokenizer))
     end = tokenizer.token_to_id("<|im_end|>")
     first, cut, last = ((begin, begin + count) for begin, count in said.spans)
     assert said.ids[first[1] - 1] == said.ids[last[1] - 1] == end
     assert said.ids[cut[1] - 1] != end and said.ids[cut[1]] == end
 
 
-def test_a_shortened_conversation_and_a_reply_without_tokens_are_refused(tokenizer):
-    transcript = conversation(tokenizer)
-    first, *rest = transcript.messages
-    shortened = msgspec.structs.replace(
-        transcript, messages=(first, msgspec.structs.replace(rest[0], short_from=2), *rest[1:])
-    )
-    with pytest.raises(UsageError, match="shortened"):
-        said_in(shortened, piece_tokens(tokenizer))
-    bare = msgspec.structs.replace(transcript, messages=(first, Message(role="assistant", content="hm")))
-    with pytest.raises(UsageError, match="no token ids"):
-        said_in(bare, piece_tokens(tokenizer))
+def test_a_shortened_conversation_is_refused(tokenizer):
+    system, task, said, heard, *_ = conversation(tokenizer)
+    found = Spoken(OwnSpeech(tokenizer))
+    found.prompt([system, task], ())
+    found.add(said.token_ids, said.logprobs)
+    shortened = msgspec.structs.replace(task, content="x0 f32")
+    for messages in ([system, shortened, said, heard], [system, task, said]):
+        with pytest.raises(UsageError, match="changed on the way"):
+            found.prompt(messages, ())
 
 
 def test_a_conversation_without_a_reply_has_no_actions(tokenizer):
-    messages = conversation(tokenizer).messages[:2]
-    said = said_in(Transcript(model="m", profile="compact", messages=messages), piece_tokens(tokenizer))
-    assert said.ids and not said.spans
+    found = Spoken(OwnSpeech(tokenizer))
+    found.prompt(conversation(tokenizer)[:2], ())
+    assert found.said().ids and not found.said().spans
 
 
 def test_it_comes_back_from_json_as_it_was(tokenizer):
-    said = said_in(conversation(tokenizer), piece_tokens(tokenizer))
+    said = spoken(tokenizer, conversation(tokenizer))
     made = Trajectory.of(said, key="k", seed=3, target="cpu", iteration=1, reward=earned(1.0), stop="finished")
     back = msgspec.json.decode(msgspec.json.encode(made), type=Trajectory)
     assert back == made

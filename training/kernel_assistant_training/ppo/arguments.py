@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 
 from kernel_assistant.errors import UsageError
+from kernel_assistant_training.nominal import CLOCKS
 from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.model_arguments import add_engine, add_model, engine_of, model_of
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.rewards import SCHEMES
 from kernel_assistant_training.ppo.sources import SourceOptions
@@ -39,30 +41,39 @@ def parser_of(stage: str, about: str | None, *, turns: int) -> argparse.Argument
     parser.add_argument("--lam", type=float, default=0.95)
     parser.add_argument("--kl", type=float, default=0.01, help="coefficient, 0 for none")
     parser.add_argument("--kl-target", type=float, default=None, help="nats a token; the coefficient follows it")
+    parser.add_argument("--shard", action="store_true", help="weights in parts, of several processes (FSDP)")
     return parser
 
 
 def add_play(parser: argparse.ArgumentParser, turns: int) -> None:
     """What playing asks for."""
-    parser.add_argument("--base", type=Path, required=True, help="a model's folder")
+    parser.add_argument("--base", type=Path, required=True, help="a model's folder, or its name on the hub")
+    add_model(parser)
+    add_engine(parser)
     parser.add_argument("--out", type=Path, required=True, help="the run's folder; one that is there goes on")
     parser.add_argument("--target", choices=TARGETS, default="cuda")
     parser.add_argument("--reward", choices=sorted(SCHEMES), default="milestone")
     parser.add_argument("--tasks", type=int, default=32, help="an iteration")
-    parser.add_argument(
-        "--shards", action="append", default=[], metavar="DIR[=WEIGHT]", help="tasks of `train synth`; may be repeated"
-    )
-    parser.add_argument(
-        "--synthesis", type=float, default=1.0, metavar="WEIGHT", help="of synthesised tasks, beside shards"
-    )
-    add_narrow(parser)
+    add_sources(parser)
     parser.add_argument("--episodes", type=int, default=8, help="of each task")
     parser.add_argument("--turns", type=int, default=turns, help="replies of an episode")
     parser.add_argument("--reply", type=int, default=1024, help="tokens of a reply")
     parser.add_argument("--context", type=int, default=4096, help="tokens of a conversation")
     parser.add_argument("--workers", type=int, default=1, help="processes that judge")
     parser.add_argument("--rows", type=int, default=256, help="conversations that are decoded at once")
+    parser.add_argument("--clock", choices=CLOCKS, default="measured", help="nominal: the same times on any machine")
     parser.add_argument("--seed", type=int, default=0)
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Where tasks come from."""
+    parser.add_argument(
+        "--shards", action="extend", nargs="+", default=[], metavar="DIR[=WEIGHT]", help="tasks of `train synth`"
+    )
+    parser.add_argument(
+        "--synthesis", type=float, default=1.0, metavar="WEIGHT", help="of synthesised tasks, beside shards"
+    )
+    add_narrow(parser)
 
 
 def options_of(stage: str, found: argparse.Namespace) -> StageOptions:
@@ -92,11 +103,21 @@ def options_of(stage: str, found: argparse.Namespace) -> StageOptions:
             lam=found.lam,
         ),
         kl=KlControl(found.kl, found.kl_target),
+        model=model_of(found),
+        engine=engine_of(found),
+        shard=found.shard,
     )
 
 
 def play_of(found: argparse.Namespace) -> PlayOptions:
-    return PlayOptions(scheme=found.reward, turns=found.turns, reply=found.reply, context=found.context)
+    return PlayOptions(
+        scheme=found.reward,
+        turns=found.turns,
+        reply=found.reply,
+        context=found.context,
+        clock=found.clock,
+        profile=found.profile,
+    )
 
 
 def sources_of(found: argparse.Namespace) -> SourceOptions:

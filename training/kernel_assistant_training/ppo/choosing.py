@@ -49,12 +49,15 @@ def against(one: Trajectory) -> str:
 
 def learned(one: Trajectory) -> Tokens:
     """Its tokens with those marked that are to be learned: replies that were right, and the end. A fault that was
-    repaired stays in sight, so that repairing is learned and the fault is not."""
-    outcomes = iter(one.outcomes)
+    repaired stays in sight, so that repairing is learned and the fault is not. Tools are learned with the evaluation
+    that they led to."""
+    outcomes = list(one.outcomes)
     marks = [False] * one.length
-    for (begin, count), call in zip(one.spans, one.calls, strict=True):
-        right = next(outcomes) == "correct" if call == "evaluate" else call == "finish"
-        marks[begin : begin + count] = [right] * count
+    right = True
+    for (begin, count), call in zip(reversed(one.spans), reversed(one.calls), strict=True):
+        if call == "evaluate":
+            right = outcomes.pop() == "correct"
+        marks[begin : begin + count] = [right if call in ("evaluate", "tool") else call == "finish"] * count
     return Tokens(list(one.said().ids), marks)
 
 

@@ -1,25 +1,46 @@
-"""Who generates: the decoding loop with the actor's weights, or transformers for models that it cannot run."""
+"""Who generates: the decoding loop with the actor's weights, transformers for models that it cannot run, or vLLM."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
-
-import torch
-from torch import Tensor
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.shape import from_config
 from kernel_assistant_training.architecture import Llama
 from kernel_assistant_training.decode import Asked, Decoder, Reply
 from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.engine_transformers import TransformersEngine
+from kernel_assistant_training.ppo.together import Together
+
+KINDS = ("auto", "decoder", "transformers", "vllm")
+#: What other processes are told, see `together.py`.
+DECODE, LOAD = "decode", "load"
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """`arguments` go to vLLM's server as they are; `share` of the GPU's memory is its own while it generates."""
+
+    kind: str = "auto"
+    arguments: tuple[str, ...] = ()
+    share: float | None = None
 
 
 class Engine(Protocol):
+    """For one thread."""
+
     def load(self, actor: Actor) -> None:
         """Other weights of the same model."""
 
     def decode(self, asked: Sequence[Asked]) -> list[Reply]: ...
+
+    def rest(self) -> None:
+        """Nothing is asked for a while: others need the GPU."""
+
+    def close(self) -> None: ...
 
 
 class DecoderEngine:
@@ -37,74 +58,84 @@ class DecoderEngine:
     def decode(self, asked: Sequence[Asked]) -> list[Reply]:
         return self._decoder.decode(asked)
 
+    def rest(self) -> None:
+        """Its cache is small, and its graphs need it where it is."""
+
+    def close(self) -> None:
+        """Nothing is held outside."""
+
     def _copy(self, actor: Actor) -> None:
         known = actor.model.state_dict()
         self._llama.load_state_dict({name: known[name] for name in self._llama.state_dict()})
 
 
-class TransformersEngine:
-    """Any causal language model, `rows` prompts at a time, one token after another with the model's own cache."""
+class DealtEngine:
+    """Several processes, each with its own weights and engine: prompts are dealt, replies come back in order."""
 
-    def __init__(self, actor: Actor, end: int, *, rows: int) -> None:
-        self._actor, self._end, self._rows = actor, end, rows
+    def __init__(self, engine: Engine, actor: Actor, together: Together) -> None:
+        self._engine, self._actor, self._together = engine, actor, together
 
     def load(self, actor: Actor) -> None:
-        self._actor = actor
+        self._together.tell(LOAD)
+        self._engine.load(actor)
 
     def decode(self, asked: Sequence[Asked]) -> list[Reply]:
-        """In order; prompts of like length together, so that little is padded."""
-        found: dict[int, Reply] = {}
-        order = sorted(range(len(asked)), key=lambda number: len(asked[number].prompt))
-        for start in range(0, len(order), self._rows):
-            some = order[start : start + self._rows]
-            found |= zip(some, self._together([asked[number] for number in some]), strict=True)
-        return [found[number] for number in range(len(asked))]
+        self._together.tell(DECODE, list(asked))
+        return self.share(asked)
 
-    @torch.inference_mode()
-    def _together(self, asked: Sequence[Asked]) -> list[Reply]:
-        model: Any = self._actor.model
-        device, longest = self._actor.device, max(len(one.prompt) for one in asked)
-        ids = torch.tensor([[0] * (longest - len(one.prompt)) + list(one.prompt) for one in asked], device=device)
-        mask = torch.tensor([[0] * (longest - len(one.prompt)) + [1] * len(one.prompt) for one in asked], device=device)
-        draws = [torch.Generator().manual_seed(one.seed) for one in asked]
-        replies: list[tuple[list[int], list[float]]] = [([], []) for _ in asked]
-        cache: Any = None
-        for _ in range(max(one.most for one in asked)):
-            positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-            with torch.autocast(device.type, torch.bfloat16, enabled=self._actor.autocast):
-                out = model(ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True)
-            cache = out.past_key_values
-            logprobs = out.logits[:, -1].float().log_softmax(-1).cpu()
-            chosen = [self._chosen(*each) for each in zip(logprobs, asked, draws, strict=True)]
-            for row, (token, (written, said), one) in enumerate(zip(chosen, replies, asked, strict=True)):
-                if not self._ended(written, one):
-                    written.append(token)
-                    said.append(float(logprobs[row, token]))
-            if all(self._ended(written, one) for (written, _), one in zip(replies, asked, strict=True)):
-                break
-            ids = torch.tensor(chosen, device=device)[:, None]
-            mask = torch.nn.functional.pad(mask, (0, 1), value=1)
-        return [Reply(written, said, written[-1] == self._end, []) for written, said in replies]
+    def share(self, asked: Sequence[Asked]) -> list[Reply]:
+        """What each process does."""
+        count = self._together.count
+        replies = self._together.every(self._engine.decode(asked[self._together.rank :: count]))
+        return [replies[number % count][number // count] for number in range(len(asked))]
 
-    def _ended(self, written: list[int], one: Asked) -> bool:
-        return len(written) == one.most or written[-1:] == [self._end]
+    def load_own(self) -> None:
+        """This process's actor has other weights."""
+        self._engine.load(self._actor)
 
-    @staticmethod
-    def _chosen(logprobs: Tensor, one: Asked, draw: torch.Generator) -> int:
-        if one.temperature == 0:
-            return int(logprobs.argmax())
-        return int(torch.multinomial((logprobs / one.temperature).softmax(-1), 1, generator=draw))
+    def rest(self) -> None:
+        self._engine.rest()
+
+    def close(self) -> None:
+        self._engine.close()
 
 
-def engine(actor: Actor, end: int, *, rows: int, context: int) -> Engine:
-    """The decoding loop where it can run the model."""
+def engine(
+    actor: Actor,
+    ends: Sequence[int],
+    *,
+    rows: int,
+    context: int,
+    options: EngineOptions | None = None,
+    folder: Path | None = None,
+    together: Together | None = None,
+) -> Engine:
+    """The decoding loop where it can run the model. vLLM needs a `folder` of its own, which has the vocabulary. Raises
+    UsageError for one that cannot."""
+    options, together = options or EngineOptions(), together or Together()
+    if options.kind == "vllm":
+        from kernel_assistant_training.ppo.engine_vllm import VllmEngine
+
+        assert folder is not None
+        return VllmEngine(actor, ends, rows=rows, context=context, options=options, folder=folder)
+    if actor.sharded:
+        raise UsageError("a model in parts generates by vLLM alone", "add --engine vllm, or leave --shard out")
+    fits = len(ends) == 1 and _fits(actor)
+    if options.kind == "decoder" and not fits:
+        raise UsageError("the decoding loop runs Llamas with tied embeddings alone", "use --engine transformers")
+    found: Engine
+    if fits and options.kind != "transformers":
+        found = DecoderEngine(actor, ends[0], rows=rows, context=context)
+    else:
+        found = TransformersEngine(actor, ends, rows=rows)
+    return found if together.count == 1 else DealtEngine(found, actor, together)
+
+
+def _fits(actor: Actor) -> bool:
     try:
-        fits = from_config(_config(actor)).tied
+        return actor.adapters is None and bool(from_config(_config(actor)).tied)
     except UsageError:
-        fits = False
-    if not fits:
-        return TransformersEngine(actor, end, rows=rows)
-    return DecoderEngine(actor, end, rows=rows, context=context)
+        return False
 
 
 def _config(actor: Actor) -> dict[str, Any]:

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 
-from tokenizers import Tokenizer
-
-from kernel_assistant.agent.calls import calls_of, code_of, plan_of
+from kernel_assistant.agent.calls import Call, calls_of, code_of, plan_of
+from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.model_policy import Limits, ModelPolicy
-from kernel_assistant.agent.profiles import CompactProfile
+from kernel_assistant.agent.profiles import PROFILES, CompactProfile, FullProfile, Profile
 from kernel_assistant.agent.stops import Stop
 from kernel_assistant.agent.tools import World
 from kernel_assistant.agent.tried import Tried
 from kernel_assistant.agent.workspace import Workspace
+from kernel_assistant.environment.headers import shipped
 from kernel_assistant.errors import UsageError
 from kernel_assistant.policy.base import EpisodeView, Move
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records import Candidate, Evaluation, Outcome, Stage, Step, StopReason, Tier
 from kernel_assistant.records.transcript import Message, Transcript, Usage
 from kernel_assistant.sandbox.contract import Sandbox
-from kernel_assistant.serving.template import assemble, pieces
 from kernel_assistant_training.decode import Asked as Prompt
 from kernel_assistant_training.nominal import nominal_baseline, nominal_times
 from kernel_assistant_training.ppo.pool import Asked
 from kernel_assistant_training.ppo.pool_worker import Opened
 from kernel_assistant_training.ppo.rewards import needs_full, of_episode
+from kernel_assistant_training.ppo.speech import Speech, Spoken
 from kernel_assistant_training.ppo.table import Seat
 from kernel_assistant_training.ppo.tasks import Task
-from kernel_assistant_training.ppo.trajectory import Trajectory, piece_tokens, said_in
+from kernel_assistant_training.ppo.trajectory import Trajectory
 
 #: Seconds that no episode takes: it ends by its turns.
 FOR_EVER = 1e9
@@ -50,12 +51,27 @@ class PlayOptions:
     context: int = 4096
     temperature: float = 1.0
     clock: str = "measured"
+    profile: str = "compact"
 
     def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise UsageError(f"there is no profile {self.profile}", f"use one of {', '.join(PROFILES)}")
         if self.clock == "nominal" and self.scheme != "correctness":
             raise UsageError(
                 f"{self.scheme} rewards speed, which a nominal clock does not know", "use --clock measured"
             )
+
+
+class GrowingProfile(FullProfile):
+    """The full profile for training. What was said stays as it was sampled, and a reply's calls end with the first
+    evaluation: what stands behind it was written without its result."""
+
+    compacts = False
+
+    def read(self, reply: Message) -> tuple[Message, list[Call]]:
+        kept, calls = super().read(reply)
+        ends = [place for place, call in enumerate(calls) if call.name == "evaluate" and not call.problem]
+        return kept, calls[: ends[0] + 1] if ends else calls
 
 
 class TableClient:
@@ -63,25 +79,26 @@ class TableClient:
 
     name = "trained"
 
-    def __init__(self, seat: Seat, tokenizer: Tokenizer, options: PlayOptions, seed: str) -> None:
+    def __init__(self, seat: Seat, speech: Speech, options: PlayOptions, seed: str) -> None:
         self.context_tokens = options.context
-        self._seat, self._tokenizer, self._options, self._seed = seat, tokenizer, options, seed
-        self._tokens = piece_tokens(tokenizer)
+        self.spoken = Spoken(speech)
+        self._seat, self._speech, self._options, self._seed = seat, speech, options, seed
         self._turn = 0
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
         """Raises PolicyError where the conversation is as long as the context."""
-        prompt = assemble(pieces(request.messages, tools=request.tools), self._tokens)
+        prompt = self.spoken.prompt(request.messages, request.tools)
         most = min(request.max_tokens, self.context_tokens - len(prompt))
         if most < 1:
             raise PolicyError("context", f"the conversation has {len(prompt)} tokens")
         seed = Random(f"{self._seed} {self._turn}").getrandbits(48)
         self._turn += 1
         reply = self._seat.reply(Prompt(prompt, self._options.temperature, seed, most))
+        self.spoken.add(reply.ids, reply.logprobs)
         written = reply.ids[:-1] if reply.ended else reply.ids
         return Message(
             role="assistant",
-            content=str(self._tokenizer.decode(written, skip_special_tokens=False)),
+            content=self._speech.text(written),
             token_ids=tuple(reply.ids),
             logprobs=tuple(reply.logprobs),
             finish_reason="stop" if reply.ended else "length",
@@ -96,7 +113,7 @@ class TableClient:
 class Setting:
     """What the episodes of an iteration share."""
 
-    tokenizer: Tokenizer
+    speech: Speech
     sandbox: Sandbox
     options: PlayOptions
     iteration: int
@@ -106,7 +123,7 @@ class Setting:
 def play(seat: Seat, task: Task, opened: Opened, number: int, setting: Setting) -> Trajectory:
     """Episode `number` of a task, to its end. Raises what the table raises."""
     seed = f"{setting.run_seed} {setting.iteration} {task.key} {number}"
-    client = TableClient(seat, setting.tokenizer, setting.options, seed)
+    client = TableClient(seat, setting.speech, setting.options, seed)
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-episode-") as folder:
         if setting.options.clock == "nominal":
             opened = replace(opened, baseline=nominal_baseline(opened.graph))
@@ -129,10 +146,21 @@ class _Episode:
             cancel=threading.Event(),
         )
         limits = Limits(turns=setting.options.turns, reply=setting.options.reply)
-        profile = CompactProfile(world.workspace, opened.device.target)
+        profile = self._profile(world.workspace)
+        self._client = client
         self._policy = ModelPolicy(client, profile, world, limits, lambda event: None)
         self._steps: list[Step] = []
         self._void = False
+
+    def _profile(self, workspace: Workspace) -> Profile:
+        """With the files that it tells of."""
+        if self._setting.options.profile == "compact":
+            return CompactProfile(workspace, self._opened.device.target)
+        workspace.add_reference("module.py", self._task.kernel_task.content)
+        workspace.add_reference("graph.txt", self._opened.graph.text())
+        for name, text in shipped().items():
+            workspace.add_reference(f"include/{name}", text)
+        return GrowingProfile(self._task.kernel_task, Guidance())
 
     def trajectory(self, number: int) -> Trajectory:
         stop = self._play()
@@ -142,7 +170,7 @@ class _Episode:
         transcript = self._policy.transcript(stop.value)
         best = Tried(tuple(self._steps)).best_ms
         return Trajectory.of(
-            said_in(transcript, piece_tokens(self._setting.tokenizer)),
+            self._client.spoken.said(),
             key=self._task.key,
             seed=number,
             target=self._opened.device.target,
@@ -221,22 +249,24 @@ class _Episode:
 
 
 def asked_for(transcript: Transcript) -> tuple[str, ...]:
-    """For each reply: "evaluate" (something was judged), "finish", "idle" (nothing was asked), or "schema" (a call, a
-    plan or a head of directives that could not be read)."""
+    """For each reply: "evaluate" (something was judged), "finish", "idle" (nothing was asked), "schema" (a call, a plan
+    or a head of directives that could not be read), or "tool" (another one of the full profile's)."""
+    known = tuple(tool["function"]["name"] for tool in transcript.tools)
     found = []
     for place, message in enumerate(transcript.messages):
-        if message.role != "assistant":
-            continue
-        judged = place + 1 < len(transcript.messages) and bool(transcript.messages[place + 1].candidate)
-        calls = calls_of(message, ("evaluate", "finish"))[:1]
-        if judged:
-            found.append("evaluate")
-        elif (
-            code_of(message.content) is not None
-            or plan_of(message.content) is not None
-            or any(call.problem or call.name != "finish" for call in calls)
-        ):
-            found.append("schema")
-        else:
-            found.append("finish" if calls else "idle")
+        if message.role == "assistant":
+            answers = takewhile(lambda one: one.role != "assistant", transcript.messages[place + 1 :])
+            judged = any(one.candidate for one in answers)
+            found.append("evaluate" if judged else _asked_without_judge(message, known))
     return tuple(found)
+
+
+def _asked_without_judge(message: Message, tools: Sequence[str]) -> str:
+    """Without `tools` it is of the compact profile."""
+    calls = calls_of(message, tools) if tools else calls_of(message, ("evaluate", "finish"))[:1]
+    unread = not tools and (code_of(message.content) is not None or plan_of(message.content) is not None)
+    if unread or any(call.problem or call.name == "evaluate" for call in calls):
+        return "schema"
+    if any(call.name == "finish" for call in calls):
+        return "finish"
+    return "tool" if calls else "idle"

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import torch
 
-from kernel_assistant.serving.template import TURN_END
 from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.engine import engine
+from kernel_assistant_training.ppo.base import ModelOptions, folder_of
+from kernel_assistant_training.ppo.engine import EngineOptions, engine
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.pool import Pool, PoolOptions
 from kernel_assistant_training.ppo.rewards import needs_full
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders
 from kernel_assistant_training.ppo.sources import SourceOptions, Sources
+from kernel_assistant_training.ppo.speech import speech_of
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.trajectory import Trajectory
-from kernel_assistant_training.tokenizer import id_of, load
 
 #: Its number in the store.
 ITERATION = 1
@@ -38,12 +39,16 @@ def play_once(
     sources: SourceOptions | None = None,
     cache: Path | None = None,
     python: str = sys.executable,
+    model: ModelOptions | None = None,
+    engine_options: EngineOptions | None = None,
 ) -> list[Trajectory]:
     """`episodes` of each of `tasks` tasks; those that `out` has are not played again."""
     chosen = Sources(target, sources or SourceOptions()).tasks(tasks, Random(f"play {seed}"))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    actor, tokenizer, store = Actor.load(base, device), load(), TrajectoryStore(out)
-    replies = engine(actor, id_of(tokenizer, TURN_END), rows=min(rows, tasks * episodes), context=play.context)
+    base, store = folder_of(base), TrajectoryStore(out)
+    actor, speech = Actor.load(base, device, model), speech_of(base)
+    most = min(rows, tasks * episodes)
+    replies = engine(actor, speech.ends, rows=most, context=play.context, options=engine_options, folder=base)
     options = PoolOptions(
         target=target,
         out=out,
@@ -53,7 +58,7 @@ def play_once(
         builders=builders(),
         quick_only=not needs_full(play.scheme),
     )
-    with Pool(options) as pool:
-        played = Rollouts(pool, replies, tokenizer, seed).play(chosen, episodes, ITERATION, play, store)
+    with Pool(options) as pool, closing(replies):
+        played = Rollouts(pool, replies, speech, seed).play(chosen, episodes, ITERATION, play, store)
     store.close()
     return played.trajectories

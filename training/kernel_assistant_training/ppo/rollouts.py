@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tokenizers import Tokenizer
-
 from kernel_assistant_training.ppo.engine import Engine
 from kernel_assistant_training.ppo.play import PlayOptions, Setting, play
 from kernel_assistant_training.ppo.pool import Pool
 from kernel_assistant_training.ppo.rewards import FASTER
+from kernel_assistant_training.ppo.speech import Speech
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.table import Seat, Table
 from kernel_assistant_training.ppo.tasks import Task
@@ -32,8 +31,8 @@ class Played:
 class Rollouts:
     """A pool, an engine and a vocabulary together. Generating and judging alternate."""
 
-    def __init__(self, pool: Pool, engine: Engine, tokenizer: Tokenizer, run_seed: int) -> None:
-        self._pool, self._engine, self._tokenizer, self._run_seed = pool, engine, tokenizer, run_seed
+    def __init__(self, pool: Pool, engine: Engine, speech: Speech, run_seed: int) -> None:
+        self._pool, self._engine, self._speech, self._run_seed = pool, engine, speech, run_seed
 
     def play(
         self,
@@ -48,7 +47,7 @@ class Rollouts:
         wanted = [(task, number) for task in tasks for number in range(episodes)]
         missing = [(task, number) for task, number in wanted if (task.key, number) not in known]
         opened = self._pool.open({task.key: task for task, _ in missing}.values())
-        setting = Setting(self._tokenizer, self._pool.sandbox, options, iteration, self._run_seed)
+        setting = Setting(self._speech, self._pool.sandbox, options, iteration, self._run_seed)
         playable = [(task, number) for task, number in missing if task.key in opened]
 
         def ended(_: int, trajectory: Trajectory) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -14,10 +15,9 @@ from typing import Any
 import torch
 
 from kernel_assistant.errors import InternalError
-from kernel_assistant.serving.template import TURN_END
-from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.base import ModelOptions, folder_of
 from kernel_assistant_training.ppo.curriculum import Progress
-from kernel_assistant_training.ppo.engine import engine
+from kernel_assistant_training.ppo.engine import EngineOptions
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.pool import Pool, PoolOptions
@@ -27,10 +27,14 @@ from kernel_assistant_training.ppo.run_folder import RunFolder, State
 from kernel_assistant_training.ppo.sources import SourceOptions, Sources
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.tasks import Task
+from kernel_assistant_training.ppo.together import Together
+from kernel_assistant_training.ppo.trainee import BEGIN, Trainee, TraineeOptions, follow
 from kernel_assistant_training.ppo.trajectory import Trajectory
 from kernel_assistant_training.ppo.update import Learner, Metrics, UpdateOptions
 from kernel_assistant_training.run_control import RunControl
-from kernel_assistant_training.tokenizer import id_of, load
+
+#: What changes how a model is trained, and not what it learns.
+_HOW = ("model", "engine", "shard")
 
 
 @dataclass(frozen=True)
@@ -60,43 +64,57 @@ class StageOptions:
     play: PlayOptions = field(default_factory=PlayOptions)
     update: UpdateOptions = field(default_factory=UpdateOptions)
     kl: KlControl = field(default_factory=KlControl)
+    model: ModelOptions = field(default_factory=ModelOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    shard: bool = False
 
     def asked(self) -> dict[str, Any]:
         """What a second start is held to: all that changes what is learned. The base is its first checkpoint."""
         free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every", "keep_every")
         found: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str)) | {"sources": self.sources.asked()}
-        return {name: value for name, value in found.items() if name not in free}
+        found["lora"] = self.model.lora
+        return {name: value for name, value in found.items() if name not in (*free, *_HOW)}
 
 
 def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device | None = None) -> Path:
     """The newest checkpoint. `given` tasks are played instead of sampled ones. Raises the project's errors, each naming
-    where training can go on."""
+    where training can go on. Of several processes the first does so, and the others help it with updates."""
+    together = Together.begin() if device is None else Together(device=device)
+    try:
+        if together.main:
+            return _first(options, given, together)
+        follow(_trainee(options, len(given)), together)
+        return options.out
+    finally:
+        together.end()
+        together.close()
+
+
+def _first(options: StageOptions, given: Sequence[Task], together: Together) -> Path:
     folder = RunFolder(options.out, options.asked(), options.keep_every)
     with RunControl(options.out, options.stage, at_once=True) as control:
         try:
-            return _run(options, folder, control, given, device or _device())
+            return _run(options, folder, control, given, together)
         except InternalError as error:
             raise type(error)(f"{error.cause}; {folder.named()}", error.next_step) from error
 
 
 def _run(
-    options: StageOptions, folder: RunFolder, control: RunControl, given: Sequence[Task], device: torch.device
+    options: StageOptions, folder: RunFolder, control: RunControl, given: Sequence[Task], together: Together
 ) -> Path:
     sources, found = Sources(options.target, options.sources), folder.latest()
     aside = sources.tasks(options.held_out, Random(f"held out {options.seed}"), wanted="held_out")
-    newest, state = found or (options.base, State(kl_coefficient=options.kl.coefficient))
-    actor = Actor.load(newest, device)
-    reference = Actor.load(folder.first() or options.base, device) if options.kl.coefficient else None
-    held = replace(options.kl, coefficient=state.kl_coefficient)
-    learner = Learner(actor, options.update, held, reference=reference)
-    tokenizer, store = load(), TrajectoryStore(options.out)
-    most = max((len(given) or options.tasks) * options.episodes, options.held_out)
-    replies = engine(actor, id_of(tokenizer, TURN_END), rows=min(options.rows, most), context=options.play.context)
-    with Pool(_pool(options)) as pool:
-        rollouts = Rollouts(pool, replies, tokenizer, options.seed)
+    newest, state = found or (folder_of(options.base), State(kl_coefficient=options.kl.coefficient))
+    begun = (newest, folder.first() or newest, replace(options.kl, coefficient=state.kl_coefficient))
+    together.tell(BEGIN, *begun)
+    trainee = Trainee.make(_trainee(options, len(given)), *begun, together)
+    actor, learner, replies, store = trainee.actor, trainee.learner, trainee.replies, TrajectoryStore(options.out)
+    assert replies is not None
+    with Pool(_pool(options)) as pool, closing(replies):
+        rollouts = Rollouts(pool, replies, trainee.speech, options.seed)
         if found is None:
             control.report(0, _held_out(options, aside, rollouts, 0))
-            newest = folder.save(actor, options.base, state)
+            newest = folder.save(actor, newest, state)
         while state.iteration < options.iterations and control.goes_on(state.iteration):
             number, began = state.iteration + 1, time.monotonic()
             random = Random(f"{options.stage} {options.seed} {number}")
@@ -106,6 +124,7 @@ def _run(
             refused = sources.refused
             chosen = given or sources.tasks(options.tasks, random, weights=learning.weights)
             played = rollouts.play(chosen, options.episodes, number, options.play, store)
+            replies.rest()
             learned = _learned(learner, played.trajectories, random)
             replies.load(actor)
             learning = learning.after(_solved(chosen, played.trajectories))
@@ -122,8 +141,9 @@ def _run(
             figures |= {"tasks_refused": sources.refused - refused, **_figures_of(learning)}
             if number % options.evaluate_every == 0 or number == options.iterations:
                 figures |= _held_out(options, aside, rollouts, number)
-            newest = folder.save(actor, newest, state)
+            # Before the checkpoint: whoever is killed between them does both again, and no line is missing.
             control.report(number, {**figures, "seconds": time.monotonic() - began})
+            newest = folder.save(actor, newest, state)
     store.close()
     return newest
 
@@ -176,5 +196,14 @@ def _pool(options: StageOptions) -> PoolOptions:
     )
 
 
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def _trainee(options: StageOptions, given: int) -> TraineeOptions:
+    most = max((given or options.tasks) * options.episodes, options.held_out)
+    return TraineeOptions(
+        out=options.out,
+        rows=min(options.rows, most),
+        context=options.play.context,
+        model=options.model,
+        engine=options.engine,
+        update=options.update,
+        shard=options.shard,
+    )

@@ -1,27 +1,18 @@
 """A trajectory: one episode as the tokens that were sampled and read, for training.
 
-Made from the transcript that the agent loop writes. What the model said goes in as the ids that it sampled, everything
-else as the engine read it; nothing is cut into tokens twice.
+What the model said goes in as the ids that it sampled, everything else as the engine read it (`speech.py`); nothing is
+cut into tokens twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import Record
-from kernel_assistant.records.transcript import Transcript
-from kernel_assistant.serving.template import Piece, assemble, pieces
 from kernel_assistant_training.ppo.rewards import Reward
-from kernel_assistant_training.tokenizer import id_of
-
-#: Tokens of a piece of a prompt that has none of its own.
-PieceTokens = Callable[[Piece], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -92,50 +83,3 @@ class Trajectory(Record, frozen=True, kw_only=True):
     def said(self) -> Said:
         ids, logprobs = np.frombuffer(self.ids, "<i4").tolist(), np.frombuffer(self.logprobs, "<f4").tolist()
         return Said(tuple(ids), self.spans, tuple(logprobs))
-
-
-def piece_tokens(tokenizer: Tokenizer) -> PieceTokens:
-    """For the product's own vocabulary; text never becomes a control token."""
-    tokenizer.encode_special_tokens = True
-
-    def found(piece: Piece) -> Sequence[int]:
-        if piece.special:
-            return [id_of(tokenizer, piece.text)]
-        ids: list[int] = tokenizer.encode(piece.text, add_special_tokens=False).ids
-        return ids
-
-    return found
-
-
-def said_in(transcript: Transcript, tokens: PieceTokens) -> Said:
-    """The tokens of a conversation, from its first message to the end of its last reply; what stands behind that, the
-    model never read. Raises UsageError where it is not append-only, or replies have no tokens of their own."""
-    ids: list[int] = []
-    spans: list[tuple[int, int]] = []
-    logprobs: list[float] = []
-    for message in transcript.messages:
-        if message.short_from:
-            raise UsageError(
-                "the conversation was shortened on the way", "train on the compact profile, or longer contexts"
-            )
-        tools = transcript.tools if message.role == "system" else ()
-        if message.role == "assistant":
-            if message.token_ids is None or message.logprobs is None:
-                raise UsageError("a reply has no token ids with log-probabilities", "ask an engine that gives them")
-            if message.token_ids:
-                ids += assemble(pieces([]), tokens)
-                spans.append((len(ids), len(message.token_ids)))
-                logprobs += message.logprobs
-                ids += _written(pieces([message], answer=False), tokens)
-                continue
-        ids += assemble(pieces([message], tools=tools, answer=False), tokens)
-    if not spans:
-        return Said(tuple(ids), (), ())
-    end = sum(spans[-1])
-    return Said(tuple(ids[:end]), tuple(spans), tuple(logprobs))
-
-
-def _written(parts: Iterable[Piece], tokens: PieceTokens) -> list[int]:
-    """An assistant's message from its own tokens on, closed as the next prompt has it."""
-    _start, _role, *rest = parts
-    return assemble(rest, tokens)

@@ -1,0 +1,81 @@
+"""Replies of any family: batches say what one row alone says, and what the trainer says of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant_training.decode import Asked
+from kernel_assistant_training.ppo import engine_transformers as module
+from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.base import ModelOptions
+from kernel_assistant_training.ppo.batches import Rows
+from kernel_assistant_training.ppo.engine import EngineOptions, engine
+from kernel_assistant_training.ppo.engine_transformers import TransformersEngine
+from kernel_assistant_training.ppo.trajectory import Said
+from tests.base.models import VOCABULARY, save
+
+CPU = torch.device("cpu")
+
+
+def asked(count, temperature=1.0, most=9):
+    draw = torch.Generator().manual_seed(1)
+    lengths = [3 + 5 * number % 17 for number in range(count)]
+    return [
+        Asked(torch.randint(8, 250, (length,), generator=draw).tolist(), temperature, number, most)
+        for number, length in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gemma2", "gpt2", "mixtral", "lfm2"])
+def test_the_trainer_says_of_replies_what_the_engine_said(kind, tmp_path, monkeypatch):
+    # Prompts go through in several stretches.
+    monkeypatch.setattr(module, "STRETCH", 4)
+    actor = Actor.load(save(kind, tmp_path), CPU, ModelOptions(lora=4, checkpointing=True))
+    wanted = asked(6)
+    replies = TransformersEngine(actor, [], rows=4).decode(wanted)
+    assert [len(one.ids) for one in replies] == [9] * 6
+    said = [
+        Said((*one.prompt, *reply.ids), ((len(one.prompt), 9),), tuple(reply.logprobs))
+        for one, reply in zip(wanted, replies, strict=True)
+    ]
+    rows = Rows.of(said, range(6), CPU)
+    with torch.no_grad():
+        mine = actor(rows.ids, rows.actions).logprobs
+    assert torch.allclose(mine[rows.actions], rows.sampled[rows.actions], atol=1e-3)
+    assert actor.model.training, "checkpointing goes on"
+
+
+def test_every_end_ends_a_reply(tmp_path):
+    actor = Actor.load(save("llama", tmp_path), CPU)
+    free = TransformersEngine(actor, [], rows=4).decode(asked(4))
+    ends = {free[0].ids[2], free[1].ids[5]}
+    replies = TransformersEngine(actor, ends, rows=4).decode(asked(4))
+    for one, other in zip(replies, free, strict=True):
+        stop = next((place for place, token in enumerate(other.ids) if token in ends), None)
+        assert one.ids == (other.ids if stop is None else other.ids[: stop + 1])
+        assert one.ended == (stop is not None)
+    assert [one.ended for one in replies[:2]] == [True, True]
+
+
+def test_caches_have_room(tmp_path, monkeypatch):
+    engine = TransformersEngine(Actor.load(save("llama", tmp_path), CPU), [], rows=100)
+    wanted = asked(7)
+    assert [len(one) for one in engine._batches(wanted)] == [7]
+    # 2 × 2 layers × 2 heads × 8 numbers of 4 bytes: 256 a token, for 60 tokens.
+    monkeypatch.setattr(module, "ROOM", 256 * 60)
+    batches = list(engine._batches(wanted))
+    assert sorted(number for some in batches for number in some) == list(range(7))
+    for some in batches:
+        longest = max(len(wanted[number].prompt) for number in some) + 9
+        assert len(some) == 1 or longest * len(some) <= 60
+
+
+def test_the_engine_follows_from_model_and_wish(tmp_path):
+    plain, adapted = (Actor.load(save("llama", tmp_path), CPU, ModelOptions(lora=rank)) for rank in (0, 2))
+    for actor in (plain, adapted):
+        assert isinstance(engine(actor, [1], rows=2, context=64), TransformersEngine)
+        with pytest.raises(UsageError, match="tied embeddings alone"):
+            engine(actor, [1], rows=2, context=64, options=EngineOptions("decoder"))
+    assert plain.model.config.vocab_size == VOCABULARY

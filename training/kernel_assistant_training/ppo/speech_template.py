@@ -1,0 +1,144 @@
+"""A model that is spoken to with its own chat template, whatever that is.
+
+Templates are rendered with placeholders for what is said, never for a whole conversation: many change old turns, and
+all take a control token in a text for one. What stands between the placeholders is the template's and tokenised with
+control tokens; what is said is tokenised as ordinary text.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from jinja2 import TemplateError
+from transformers import AutoTokenizer, GenerationConfig
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.template import CALL_START, CHAT_TEMPLATE, TURN_END, TURN_START, render
+from kernel_assistant_training.ppo.speech import Tools
+
+_PLACE = "SAID_HERE_{}_"
+_PLACES = re.compile(r"SAID_HERE_(\d+)_")
+
+
+class TemplateSpeech:
+    """See `Speech`. Raises UsageError for a template that repeats or leaves out what is said."""
+
+    def __init__(self, tokenizer: Any, ends: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise UsageError(f"{type(tokenizer).__name__} cannot keep control tokens out of text", "add tokenizer.json")
+        self._marks, self._plain = copy.deepcopy(backend), copy.deepcopy(backend)
+        self._marks.encode_special_tokens, self._plain.encode_special_tokens = False, True
+        eos = tokenizer.eos_token or ""
+        self._template = tokenizer.chat_template or CHAT_TEMPLATE.replace(TURN_END, eos)
+        closing = self._marks.encode(self._behind([], answer=False), add_special_tokens=False).ids
+        special = {number for number, token in backend.get_added_tokens_decoder().items() if token.special}
+        self.ends = tuple(dict.fromkeys([*(one for one in closing[:1] if one in special), *ends]))
+        if not self.ends:
+            raise UsageError("the vocabulary has no token that ends a reply", "name eos_token in tokenizer_config.json")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        try:
+            tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{folder} has no vocabulary: {error}", "put tokenizer.json beside the weights") from error
+        ends = [tokenizer.eos_token_id]
+        if (folder / "generation_config.json").is_file():
+            named = GenerationConfig.from_pretrained(folder).eos_token_id
+            ends += named if isinstance(named, list) else [named]
+        return cls(tokenizer, [one for one in ends if one is not None])
+
+    def begin(self, messages: Sequence[Message], tools: Tools) -> list[int]:
+        """Tools go to a template that writes calls as `agent/calls.py` reads them; else the system message describes
+        them. Without a system role the first user's message begins with it."""
+        if tools:
+            native = self._rendered(_roles(messages), tools=tools)
+            if native is not None and CALL_START in native:
+                return self._assembled(native, [one.content for one in messages])
+            messages = _with_tools(messages, tools)
+        plain = self._rendered(_roles(messages))
+        if plain is not None:
+            return self._assembled(plain, [one.content for one in messages])
+        together = "\n\n".join(one.content for one in messages)
+        alone = self._rendered(["user"])
+        if alone is None:
+            raise UsageError("the chat template takes no user's message", "give the model another template")
+        return self._assembled(alone, [together])
+
+    def after(self, reply: Sequence[int], messages: Sequence[Message]) -> list[int]:
+        """Observations are a tool's where the template has that role, else one message of the user."""
+        try:
+            ids = self._assembled(self._behind(_roles(messages)), [one.content for one in messages])
+        except UsageError:
+            ids = self._assembled(self._behind(["user"]), ["\n\n".join(one.content for one in messages)])
+        return ids[1:] if reply and ids[:1] == [reply[-1]] else ids
+
+    def text(self, ids: Sequence[int]) -> str:
+        return str(self._plain.decode(list(ids), skip_special_tokens=False))
+
+    def _behind(self, roles: Sequence[str], *, answer: bool = True) -> str:
+        """What is rendered behind a reply that `roles` answer. Raises UsageError where the template refuses them."""
+        found = self._rendered(["user", "assistant", *roles], answer=answer)
+        if found is None:
+            raise UsageError("the chat template takes no answer to a reply", "give the model another template")
+        # The places behind the reply begin at 0 again.
+        behind = found[_place_end(found, 1) :]
+        return _PLACES.sub(lambda place: _PLACE.format(int(place[1]) - 2), behind)
+
+    def _rendered(self, roles: Sequence[str], *, tools: Tools = (), answer: bool = True) -> str | None:
+        """With a placeholder for each message. None where the template refuses them, or one is not there just once."""
+        messages = [{"role": role, "content": _PLACE.format(place)} for place, role in enumerate(roles)]
+        for message in messages:
+            if message["role"] == "tool":
+                message["tool_call_id"] = "call_0"
+        try:
+            text = self._tokenizer.apply_chat_template(
+                messages,
+                tools=list(tools) or None,
+                chat_template=self._template,
+                add_generation_prompt=answer,
+                tokenize=False,
+            )
+        except (TemplateError, KeyError, TypeError, ValueError):
+            return None
+        places = [int(found) for found in _PLACES.findall(text)]
+        return str(text) if places == list(range(len(roles))) else None
+
+    def _assembled(self, rendered: str, contents: Sequence[str]) -> list[int]:
+        ids: list[int] = []
+        for stretch, place in _stretches(rendered):
+            ids += self._marks.encode(stretch, add_special_tokens=False).ids if stretch else []
+            ids += self._plain.encode(contents[place], add_special_tokens=False).ids if place is not None else []
+        return ids
+
+
+def _roles(messages: Sequence[Message]) -> list[str]:
+    return [one.role for one in messages]
+
+
+def _with_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
+    """The system message, or one that is added, describes the tools as the product's own template does."""
+    first = messages[0] if messages and messages[0].role == "system" else Message(role="system", content="")
+    described = render([first], tools=tools, answer=False).removeprefix(f"{TURN_START}system\n")
+    content = described.removesuffix(f"{TURN_END}\n").strip()
+    return [Message(role="system", content=content), *messages[1 if first is messages[0] else 0 :]]
+
+
+def _place_end(text: str, place: int) -> int:
+    return text.index(_PLACE.format(place)) + len(_PLACE.format(place))
+
+
+def _stretches(rendered: str) -> Iterator[tuple[str, int | None]]:
+    """What is the template's, each with the number of what is said behind it."""
+    begin = 0
+    for found in _PLACES.finditer(rendered):
+        yield rendered[begin : found.start()], int(found[1])
+        begin = found.end()
+    yield rendered[begin:], None
