@@ -27,6 +27,7 @@ _COMMANDS = (
     "synth",
     "label",
     "plot",
+    "eval",
     "episodes",
     "pipeline",
 )
@@ -35,6 +36,7 @@ _MODULES = {
     "synth": "tasks.command",
     "label": "tasks.label",
     "plot": "tracking.plot",
+    "eval": "evaluate",
     "episodes": "episodes.__main__",
     "pipeline": "pipeline.command",
 }

@@ -1,0 +1,37 @@
+"""The checkpoints of a run, as people name them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kernel_assistant.errors import UsageError
+
+_CHECKPOINT = re.compile(r"checkpoint-(\d{6})")
+#: Besides a number.
+WORDS = ("newest", "first", "all")
+
+
+def checkpoints(run: Path) -> dict[int, Path]:
+    """By the iteration that they are behind, ascending."""
+    found = ((_CHECKPOINT.fullmatch(path.name), path) for path in run.glob("checkpoint-*"))
+    return dict(sorted((int(match[1]), path) for match, path in found if match))
+
+
+def chosen(run: Path, word: str) -> dict[int, Path]:
+    """`word` is a number or one of WORDS. Raises UsageError that says which there are."""
+    there = checkpoints(run)
+    if not there:
+        below = sorted(path.name for path in run.glob("*") if path.is_dir() and checkpoints(path))
+        named = f"those of {', '.join(below)} are runs of their own" if below else "name the folder of a run of PPO"
+        raise UsageError(f"{run} has no checkpoints", named)
+    if word == "all":
+        return there
+    if word in WORDS:
+        number = max(there) if word == "newest" else min(there)
+    elif not word.isdecimal() or int(word) not in there:
+        named = ", ".join(map(str, there))
+        raise UsageError(f"{run} has no checkpoint {word}", f"use one of {named}, or {', '.join(WORDS)}")
+    else:
+        number = int(word)
+    return {number: there[number]}
