@@ -8,6 +8,7 @@ from pathlib import Path
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.nominal import CLOCKS
 from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.model_arguments import add_engine, add_model, engine_of, model_of
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.rewards import SCHEMES
 from kernel_assistant_training.ppo.sources import SourceOptions
@@ -40,12 +41,15 @@ def parser_of(stage: str, about: str | None, *, turns: int) -> argparse.Argument
     parser.add_argument("--lam", type=float, default=0.95)
     parser.add_argument("--kl", type=float, default=0.01, help="coefficient, 0 for none")
     parser.add_argument("--kl-target", type=float, default=None, help="nats a token; the coefficient follows it")
+    parser.add_argument("--shard", action="store_true", help="weights in parts, of several processes (FSDP)")
     return parser
 
 
 def add_play(parser: argparse.ArgumentParser, turns: int) -> None:
     """What playing asks for."""
-    parser.add_argument("--base", type=Path, required=True, help="a model's folder")
+    parser.add_argument("--base", type=Path, required=True, help="a model's folder, or its name on the hub")
+    add_model(parser)
+    add_engine(parser)
     parser.add_argument("--out", type=Path, required=True, help="the run's folder; one that is there goes on")
     parser.add_argument("--target", choices=TARGETS, default="cuda")
     parser.add_argument("--reward", choices=sorted(SCHEMES), default="milestone")
@@ -99,12 +103,20 @@ def options_of(stage: str, found: argparse.Namespace) -> StageOptions:
             lam=found.lam,
         ),
         kl=KlControl(found.kl, found.kl_target),
+        model=model_of(found),
+        engine=engine_of(found),
+        shard=found.shard,
     )
 
 
 def play_of(found: argparse.Namespace) -> PlayOptions:
     return PlayOptions(
-        scheme=found.reward, turns=found.turns, reply=found.reply, context=found.context, clock=found.clock
+        scheme=found.reward,
+        turns=found.turns,
+        reply=found.reply,
+        context=found.context,
+        clock=found.clock,
+        profile=found.profile,
     )
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from kernel_assistant.records.codec import Record
-from kernel_assistant.serving.template import TURN_END
 from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.engine import engine
 from kernel_assistant_training.ppo.play import PlayOptions
@@ -22,9 +21,9 @@ from kernel_assistant_training.ppo.pool import Pool, PoolOptions
 from kernel_assistant_training.ppo.rewards import FASTER, needs_full
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders
 from kernel_assistant_training.ppo.sources import SourceOptions, Sources
+from kernel_assistant_training.ppo.speech import speech_of
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.trajectory import Trajectory
-from kernel_assistant_training.tokenizer import id_of, load
 
 #: Numbers of the stores' files: the greedy attempts, and those that are sampled.
 GREEDY, SAMPLED = 1, 2
@@ -97,16 +96,16 @@ def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
         quick_only=not needs_full(options.play.scheme),
     )
     most = max(len(chosen) * max(options.attempts - 1, 1), 1)
-    tokenizer, replies, shape = load(), None, None
+    replies, shape = None, None
     with Pool(pool) as judges:
         for number, model in options.models.items():
             began, actor = time.monotonic(), Actor.load(model, device)
             if replies is None or shape != _shape(actor):
-                end, rows = id_of(tokenizer, TURN_END), min(options.rows, most)
-                replies, shape = engine(actor, end, rows=rows, context=options.play.context), _shape(actor)
+                speech, rows = speech_of(model), min(options.rows, most)
+                replies, shape = engine(actor, speech.ends, rows=rows, context=options.play.context), _shape(actor)
             else:
                 replies.load(actor)
-            rollouts = Rollouts(judges, replies, tokenizer, options.seed)
+            rollouts = Rollouts(judges, replies, speech, options.seed)
             store = TrajectoryStore(options.out / f"model-{number:06}-{options.kind()}")
             first = rollouts.play(chosen, 1, GREEDY, replace(options.play, temperature=0.0), store)
             more = rollouts.play(chosen, options.attempts - 1, SAMPLED, options.play, store)
