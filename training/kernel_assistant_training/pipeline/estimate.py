@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernel_assistant_training.pipeline.kinds import TIMED_EACH_START
 from kernel_assistant_training.pipeline.rates import MEASURED_PARAMETERS, Rate, rate
 
 #: Of the compact profile: tokens of a prompt, of a reply, of what the judge says; replies of an episode that may have
 #: more; kilobytes of an episode's line; the share of evaluations that go on to the full protocol.
-PROMPT, REPLY, SAID, TURNS, LINE_KB, FULL_SHARE = 700, 300, 40, 3, 8.0, 0.3
+PROMPT, REPLY, SAID, TURNS, LINE_KB, FULL_SHARE = 700, 300, 40, 3, 8.0, 0.5
 #: Kilobytes of a candidate's verdict (docs/tasks.md), and the share that is kept (the same).
 VERDICT_KB, KEPT = 5.0, 0.6
 #: Seconds from a stage's start to its first step: imports, workers, graphs; on a GPU layers compile too.
@@ -56,7 +57,8 @@ def cost(kind: str, options: Mapping[str, Any], target: str, parameters: float) 
     """Of a stage with all its options, defaults too."""
     model = Model(parameters, target, lora=bool(options.get("lora")))
     found = _KINDS[kind](options, model)
-    begin = BEGIN_S[target] if kind != "export" else 0.0
+    # A clock of one start counts from its beginning.
+    begin = 0.0 if kind == "export" or kind in TIMED_EACH_START else BEGIN_S[target]
     return Cost(found.seconds + begin, found.disk, found.evaluations, found.tokens, tuple(model.used))
 
 
@@ -153,7 +155,7 @@ def _ppo(options: Mapping[str, Any], model: Model) -> Cost:
 
 
 def _rft(options: Mapping[str, Any], model: Model) -> Cost:
-    played = Cost() if options.get("trajectories") not in (None, [], "[]") else _played(options, model, 1)
+    played = Cost() if options.get("trajectories") else _played(options, model, 1)
     kept = _number(options, "tasks") * min(_number(options, "most_each", 4), _number(options, "episodes")) / 2
     tokens = kept * _length(options) * _number(options, "epochs", 1)
     seconds = played.seconds + model.seconds("tune", tokens)
@@ -167,9 +169,8 @@ def _critic(options: Mapping[str, Any], model: Model) -> Cost:
 
 
 def _eval(options: Mapping[str, Any], model: Model) -> Cost:
-    count = _number(options, "tasks", 0) * _number(options, "attempts", 1)
-    seconds = model.seconds("decode", count * REPLY) + model.seconds("quick", count)
-    return Cost(seconds, count * LINE_KB * 1e3, count, count * REPLY)
+    models = max(1, len(options["base"]) if isinstance(options.get("base"), list) else 1)
+    return _played({**options, "episodes": _number(options, "attempts", 1)}, model, models)
 
 
 def _export(options: Mapping[str, Any], model: Model) -> Cost:

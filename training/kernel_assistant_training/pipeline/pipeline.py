@@ -109,7 +109,8 @@ class Pipeline:
         kind = KINDS[stage.of_kind]
         model = kind.model(folder)
         at_limit = ended.ending is Ending.limit
-        if ended.code and not (at_limit and model is not None):
+        passed = at_limit and (model is not None or stage.optional)
+        if ended.code and not passed:
             tail = [line for line in _output(folder) if line.strip()][-_LAST_LINES:]
             self._board.say("\n".join(["", f"{folder / LOG}:", *(f"  {line}" for line in tail)]))
             cause = f"stage {stage.name} failed (exit code {ended.code})"
@@ -120,7 +121,7 @@ class Pipeline:
         if ended.ending is Ending.asked:
             self._change(place, state="stopped")
             return Outcome.stopped
-        if kind.learns and model is None:
+        if kind.learns and model is None and not passed:
             cause = f"stage {stage.name} ended after {clock(progress.seconds)} without a model"
             raise StageFailed(
                 cause, f"see {folder / LOG}; give it more time, or other options", InternalError.exit_code

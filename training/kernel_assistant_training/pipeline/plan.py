@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernel_assistant.errors import UsageError
+from kernel_assistant.targets import cuda
 from kernel_assistant_training.pipeline.board import clock
 from kernel_assistant_training.pipeline.estimate import Cost, cost, parameters_of
 from kernel_assistant_training.pipeline.kinds import KINDS, TIMED_EACH_START, words
 from kernel_assistant_training.pipeline.reading import Asked, read
 from kernel_assistant_training.pipeline.recipe import Recipe, Stage
+from kernel_assistant_training.pipeline.starts import clock_of
 
 _HEAD = ("stage", "time", "limit", "{}-hours", "disk", "evaluations", "tokens")
 
@@ -31,7 +33,7 @@ def plan(recipe: Recipe) -> str:
     shape = next((one.get("shape") for one in options if one.get("shape")), None)
     parameters = parameters_of(recipe.base, shape)
     costs = [
-        cost(stage.of_kind, one, one.get("target") or recipe.target, parameters)
+        cost(stage.of_kind, one, _device(one) or recipe.target, parameters)
         for stage, one in zip(recipe.stage, options, strict=True)
     ]
     rows = [_row(stage.name, one, recipe.target, stage.limit) for stage, one in zip(recipe.stage, costs, strict=True)]
@@ -47,12 +49,18 @@ def single(kind: str, given: Sequence[str]) -> str:
     if found.error:
         raise UsageError(f"{kind}: {found.error}", f"kernel-assistant train {kind} --help")
     options = found.options
-    target = str(options.get("target") or "cuda")
+    target = _device(options) or ("cuda" if cuda.gpus() else "cpu")
     base = str(options.get("base") or "scratch")
     parameters = parameters_of(base, options.get("shape"))
     one = cost(kind, options, target, parameters)
-    about = f"{parameters / 1e6:,.1f} M parameters, on {target}" + ("" if options.get("target") else " (assumed)")
+    about = f"{parameters / 1e6:,.1f} M parameters, on {target}"
     return "\n".join([about, "", *_table(target, [_row(kind, one, target, None)]), "", *_sources([one])])
+
+
+def _device(options: Mapping[str, Any]) -> str:
+    """Where it runs, "" where its options do not say: those of fine-tuning say whose kernels it learns."""
+    said = options.get("target")
+    return said if said in ("cpu", "cuda") else ""
 
 
 def _words(recipe: Recipe, stage: Stage) -> list[str]:
@@ -63,8 +71,10 @@ def _words(recipe: Recipe, stage: Stage) -> list[str]:
     places = dict.fromkeys(kind.takes, ".")
     fixed = {"seed": recipe.seed, "target": recipe.target}
     found: dict[str, Any] = {**places, **{name: one for name, one in fixed.items() if name in kind.takes}}
+    if stage.models:
+        found["base"] = ["."] * len(stage.models)
     if stage.of_kind in TIMED_EACH_START:
-        found["seconds"] = stage.limit
+        found["seconds"] = clock_of(stage)
     return [*kind.words, *words({**found, **stage.options})]
 
 

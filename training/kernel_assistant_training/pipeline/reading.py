@@ -74,7 +74,17 @@ def read_here(asked: Asked) -> Read:
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: one if _is_plain(one) else str(one) for name, one in options.items()}
+    return {name: _plain_value(one) for name, one in options.items()}
+
+
+def _plain_value(value: object) -> object:
+    return (
+        [_plain_value(one) for one in value]
+        if isinstance(value, (list, tuple))
+        else value
+        if _is_plain(value)
+        else str(value)
+    )
 
 
 def _is_plain(value: object) -> bool:

@@ -23,8 +23,8 @@ Value = bool | int | float | str | list[str]
 class Stage(Record, frozen=True, kw_only=True):
     """`limit` in seconds, its starts included. `of` names the stage whose model it starts from, or `start`; "" the
     nearest before it. `models` are those that an `eval` stage evaluates instead of that one, named in the same way.
-    `choose` is a figure of `eval` stages: it starts from the model that this is best for. `options` are the stage's
-    own, with `_` for `-`."""
+    `choose` is a figure of `eval` stages: it starts from the model that this is best for. One that is `optional` is
+    passed over where it comes to its limit without a model. `options` are the stage's own, with `_` for `-`."""
 
     name: str
     limit: float
@@ -32,6 +32,7 @@ class Stage(Record, frozen=True, kw_only=True):
     of: str = ""
     choose: str = ""
     models: tuple[str, ...] = ()
+    optional: bool = False
     options: dict[str, Value] = {}
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ def command(run: RunFolder, place: int, used: float, name: str) -> list[str]:
         return [*begin, str(model_for(run, place)), str(target), *words(stage.options)]
     options = {**given(run, place), **stage.options}
     if stage.of_kind in TIMED_EACH_START:
-        left = stage.limit - used - min(MOST_SPARE_S, SPARE * stage.limit)
+        left = clock_of(stage) - used
         options["seconds"] = round(max(1.0, min(left, float(options.get("seconds", left)))), 1)
     return [*begin, *kind.words, *words(options)]
 
@@ -70,6 +70,11 @@ def _launcher(recipe: Recipe, stage: Stage) -> list[str]:
     if recipe.gpus == 1 or not KINDS[stage.of_kind].spreads:
         return []
     return ["accelerate.commands.launch", "--num_processes", str(recipe.gpus), "-m"]
+
+
+def clock_of(stage: Stage) -> float:
+    """Seconds of a stage with a clock, of its limit."""
+    return stage.limit - min(MOST_SPARE_S, SPARE * stage.limit)
 
 
 def given(run: RunFolder, place: int) -> dict[str, Any]:

@@ -1,0 +1,216 @@
+"""What a recipe may say, what its stages start from, and what it is said to take."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant_training.pipeline import starts
+from kernel_assistant_training.pipeline.estimate import cost, parameters_of
+from kernel_assistant_training.pipeline.kinds import words
+from kernel_assistant_training.pipeline.rates import MEASURED_PARAMETERS, rate
+from kernel_assistant_training.pipeline.recipe import RECIPES, Recipe, Stage, load
+from kernel_assistant_training.pipeline.state import Done, Progress, RunFolder
+
+
+def recipe(*stages, **rest):
+    return Recipe(target="cpu", stage=stages, **rest)
+
+
+def stage(name, limit=60.0, **rest):
+    return Stage(name=name, limit=limit, **rest)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.toml")))
+def test_those_of_the_package_fit(name):
+    found = load(name)
+    starts.check(found)
+    assert found.about and found.stage[-1].of_kind == "export"
+
+
+def test_small_fits_into_a_hold():
+    """25 minutes, and what stages take to end when their limit has come."""
+    assert load("small").limit <= 1450
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('target = "cpu"', "stage"),
+        ('target = "gpu"\n[[stage]]\nname = "sft"\nlimit = 1', "target is 'gpu'"),
+        ('target = "cpu"\n[[stage]]\nname = "sfd"\nlimit = 1', "no kind 'sfd' (did you mean sft?)"),
+        ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 1\nlimits = 2', "limits"),
+        ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 0', "limit is 0, not above 0"),
+        (
+            'target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 9\noptions = { seconds = 9 }',
+            "does not end before its limit",
+        ),
+        ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 9\nof = "rft"', "'rft' is no stage before it"),
+        ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 9\nmodels = ["start"]', "are for eval stages"),
+        ('target = "cpu"\n' + '[[stage]]\nname = "sft"\nlimit = 9\n' * 2, "each of another name"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, text, said):
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as found:
+        load(str(file))
+    assert said in found.value.cause and str(file) in found.value.cause
+
+
+def test_a_name_that_is_none_is_told_the_nearest():
+    with pytest.raises(UsageError, match=r"no recipe 'smal' \(did you mean small\?\)"):
+        load("smal")
+
+
+def test_a_stage_without_a_start_is_refused():
+    with pytest.raises(UsageError, match="stage sft has no model to start from"):
+        starts.check(recipe(stage("episodes"), stage("sft")))
+    starts.check(recipe(stage("episodes"), stage("sft"), base="shipped"))
+    with pytest.raises(UsageError, match="stage sft has no episodes to start from"):
+        starts.check(recipe(stage("sft"), base="shipped"))
+    with pytest.raises(UsageError, match="stage critic has no trajectories"):
+        starts.check(recipe(stage("critic"), base="shipped"))
+    with pytest.raises(UsageError, match="no eval stage is before it"):
+        starts.check(recipe(stage("export", choose="pass_rate"), base="shipped"))
+
+
+def test_words():
+    asked = {"out": Path("run"), "rate": 2e-4, "resume": True, "shards": False, "base": None, "files": ["a", "b"]}
+    assert words(asked) == ["--out", "run", "--rate", "0.0002", "--resume", "--files", "a", "b"]
+
+
+def finished(run, place, model="", **rest):
+    run.folder(place).mkdir()
+    run.keep(place, Progress())
+    run.keep(place, Done(seconds=1.0, starts=1, how="ended", model=model, **rest))
+
+
+def test_each_stage_starts_from_what_is_before_it(tmp_path):
+    asked = recipe(
+        stage("synth"),
+        stage("pretrain"),
+        stage("episodes"),
+        stage("more", kind="episodes", limit=100.0, options={"target": "cuda", "seconds": 90}),
+        stage("sft"),
+        stage("rft", options={"shards": False}),
+        stage("critic"),
+        stage("ppo-agent", of="pretrain"),
+        gpus=2,
+        seed=3,
+    )
+    starts.check(asked)
+    with RunFolder(tmp_path / "run", asked) as run:
+        assert starts.given(run, 1) == {"out": run.folder(1), "seed": 3, "base": None}
+        finished(run, 1, "02-pretrain/model")
+        played = starts.command(run, 3, 30.0, "x")
+        # What is left of the limit of 100 seconds, 15 of which are for beginning and ending.
+        assert played[played.index("--seconds") + 1] == "55.0" and played[played.index("--target") + 1] == "cuda"
+        for place in (2, 3):
+            finished(run, place)
+            (run.folder(place) / "episodes-cpu-00.jsonl").touch()
+        files = [run.folder(place) / "episodes-cpu-00.jsonl" for place in (2, 3)]
+        base = run.path / "02-pretrain" / "model"
+        assert starts.given(run, 4) == {"out": run.folder(4), "seed": 3, "base": base, "episodes": files}
+        finished(run, 4, "05-sft")
+        assert "--shards" not in starts.command(run, 5, 0.0, "x")
+        finished(run, 5, "06-rft/model")
+        asked_for = starts.given(run, 6)
+        assert (asked_for["base"], asked_for["trajectories"]) == (run.path / "06-rft" / "model", run.folder(5))
+        command = starts.command(run, 7, 0.0, "x")
+        assert command[1:7] == [
+            "-m",
+            "accelerate.commands.launch",
+            "--num_processes",
+            "2",
+            "-m",
+            "kernel_assistant_training",
+        ]
+        assert command[command.index("--base") + 1] == str(base)
+        assert command[command.index("--shards") + 1] == str(run.folder(0))
+
+
+def test_the_best_model_is_exported(tmp_path):
+    asked = recipe(
+        stage("sft", options={"episodes": ["x"]}),
+        stage("rft"),
+        stage("eval", models=("start", "sft", "rft")),
+        stage("export", choose="pass_rate"),
+        base=str(tmp_path),
+    )
+    (tmp_path / "config.json").write_text("{}")
+    starts.check(asked)
+    with RunFolder(tmp_path / "run", asked) as run:
+        finished(run, 0, "01-sft")
+        finished(run, 1, "02-rft/model")
+        models = [tmp_path, run.path / "01-sft", run.path / "02-rft" / "model"]
+        assert starts.given(run, 2)["base"] == models
+        finished(run, 2)
+
+        def found(*rates):
+            lines = [json.dumps({"checkpoint": number, "pass_rate": one}) for number, one in enumerate(rates)]
+            (run.folder(2) / starts.EVALUATED).write_text("\n".join(lines))
+            return starts.command(run, 3, 0.0, "mine")[4:]
+
+        target = str(run.folder(3) / "mine.gguf")
+        assert found(0.5, 0.7, 0.6) == [str(models[1]), target]
+        assert found(0.7, 0.7, 0.6) == [str(models[1]), target]  # of equals the latest
+        assert found(0.9, 0.7, 0.6) == [str(models[0]), target]
+        (run.folder(2) / starts.EVALUATED).unlink()
+        with pytest.raises(UsageError, match="no eval stage gave 'pass_rate'"):
+            starts.command(run, 3, 0.0, "mine")
+
+
+def test_costs_follow_the_options():
+    asked = {"rows": 64, "length": 2048, "seconds": 100.0, "steps": 0}
+    found = cost("pretrain", asked, "cuda", MEASURED_PARAMETERS)
+    assert found.tokens == pytest.approx(1.7e8) and found.rates[0].measured
+    assert cost("pretrain", {**asked, "steps": 10}, "cuda", MEASURED_PARAMETERS).tokens == 64 * 2048 * 10
+    play = {
+        "iterations": 2,
+        "tasks": 3,
+        "episodes": 4,
+        "turns": 1,
+        "reply": 512,
+        "reward": "correctness",
+        "context": 4096,
+    }
+    once, twice = (cost("ppo-single", {**play, "iterations": many}, "cpu", 1e6) for many in (2, 4))
+    assert once.evaluations == 24 and twice.evaluations == 48 and twice.seconds > once.seconds
+    assert cost("ppo-single", {**play, "reward": "milestone"}, "cpu", 1e6).seconds > once.seconds
+
+
+def test_rates_of_large_models_are_called_assumed():
+    known, large = rate("tune", "cuda", MEASURED_PARAMETERS), rate("tune", "cuda", 7e9)
+    assert known.measured and not large.measured and large.value < known.value / 10
+    assert rate("tune", "cuda", 7e9, lora=True).value > large.value
+    assert parameters_of("Someone/Model-7B", None) == 7e9 and parameters_of("scratch", "small") < 2e6
+
+
+@pytest.mark.slow
+def test_a_plan_is_made_without_running_anything(own_state, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def train(*words):
+        command = [sys.executable, "-m", "kernel_assistant", "train", *words]
+        return subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=200, check=False)
+
+    found = train("--recipe", "small", "--dry-run")
+    assert found.returncode == 0, found.stderr
+    assert "GPU-hours" in found.stdout and "measured" in found.stdout and "assumed" in found.stdout
+    rows = [line.split()[0] for line in found.stdout.splitlines() if line[:1].isalpha()]
+    assert [one.name for one in load("small").stage] == rows[rows.index("stage") + 1 : rows.index("all")]
+    single = train("ppo-single", "--base", "x", "--out", "y", "--target", "cpu", "--iterations", "3", "--dry-run")
+    assert single.returncode == 0 and "CPU-hours" in single.stdout and "ppo-single" in single.stdout
+    wrong = train("ppo-single", "--iteration", "x", "--dry-run")
+    assert wrong.returncode == 2 and "Traceback" not in wrong.stderr
+    assert list(tmp_path.iterdir()) == [tmp_path / "home"]
+    for given, said in (((), "neither a recipe nor a stage"), (("--recipe", "small"), "a run needs a folder")):
+        refused = train(*given)
+        assert refused.returncode == 2 and said in refused.stderr
