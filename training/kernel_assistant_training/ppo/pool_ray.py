@@ -186,5 +186,6 @@ def _connected(address: str) -> Any:
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise MissingError(f"no Ray cluster at {address}: {first}", "start one: ray start --head") from error
+        next_step = "start one: ray start --head; one that asks for a token: RAY_AUTH_MODE=token"
+        raise MissingError(f"no Ray cluster at {address}: {first}", next_step) from error
     return ray
