@@ -148,7 +148,29 @@ async def test_the_mouse_reaches_list_tabs_and_footer(project):
         await pilot.click("#choice-back")
         await until_gone(pilot, "optimize the chosen class")
         await pilot.click("#tabs", offset=(3, 0))
+        await until(pilot, "Which training run?", "No training run below the project")
+
+
+async def test_a_run_is_chosen_from_a_list_or_by_its_folder(project, tmp_path):
+    inside, outside = project / "runs" / "one", tmp_path / "elsewhere"
+    for run, stage in ((inside, "sft"), (outside, "pretrain")):
+        run.mkdir(parents=True)
+        (run / "metrics.jsonl").write_text(f'{{"stage": "{stage}", "step": 1, "time": 1, "loss": 2.5}}\n')
+    async with opened(project, size=(130, 40)) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("5")
+        await until(pilot, "Which training run?", "runs/one", "1 of 1")
+        await pilot.press("enter")
+        # Curves have the whole width: classes and results come back with their keys.
+        await until(pilot, "loss  2.5", lambda: "3 result" not in shown(pilot.app))
+        await pilot.press("1")
+        await until(pilot, "Gate", "3 result")
+        await pilot.press("5", "5")
         await until(pilot, "Which training run?")
+        await pilot.press("shift+tab", *"nothing", "enter")
+        await until(pilot, lambda: "is no run" in str(pilot.app.screen.query_one("#run-wrong").render()))
+        await pilot.press("ctrl+u", *str(outside), "enter")
+        await until(pilot, "elsewhere", "loss  2.5")
 
 
 async def test_copying_takes_what_the_pane_says(project):

@@ -87,8 +87,9 @@ def test_runs_are_found_newest_first(tmp_path):
         add(folder, 1)
         os.utime(folder / METRICS, (1000 - age, 1000 - age))
     (project / "model.py").write_text("")
-    assert newest_runs(project / "model.py", kept) == [project / "a", kept / "b", project / "deep" / "er" / "c"]
-    assert newest_runs(kept, kept, tmp_path / "nowhere" / "x") == [kept / "b"]
+    found = [run.path for run in newest_runs(project / "model.py", kept)]
+    assert found == [project / "a", kept / "b", project / "deep" / "er" / "c"]
+    assert [run.path for run in newest_runs(kept, kept, tmp_path / "nowhere" / "x")] == [kept / "b"]
 
 
 def test_shares_are_shown_per_cent():

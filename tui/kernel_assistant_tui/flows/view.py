@@ -47,7 +47,8 @@ async def training(screen: MainScreen) -> None:
     if not screen.training_open or screen.pane == "training":
         kept = screen.work.settings.state_dir / "training"
         runs = await in_thread(lambda: newest_runs(screen.work.root, kept))
-        run = await screen.app.push_screen_wait(RunDialog(runs))
+        root = screen.work.root
+        run = await screen.app.push_screen_wait(RunDialog(runs, root if root.is_dir() else root.parent))
         if run is None:
             return
         screen.open_training(run)

@@ -1,23 +1,45 @@
-"""Training runs below folders, by their metrics."""
+"""Training runs below folders: those of one stage by their metrics, those of a recipe by their stages."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_assistant.session.training_run import METRICS
+from kernel_assistant.session.training_run import METRICS, STATUS, read_status
 from kernel_assistant_tui.project.find import SKIPPED
+from kernel_assistant_tui.runs.pipeline import is_pipeline, read_stages
 
 #: Folders that are looked into below each; a home folder must not be walked for minutes.
 MOST_FOLDERS = 2_000
 DEEPEST = 4
 
 
-def newest_runs(*roots: Path) -> list[Path]:
-    """Folders with metrics, the one that was written to last first. Walks folders: for threads."""
+@dataclass(frozen=True)
+class Run:
+    """`state` is what its status says, "" without one; `stages` how far it is, or the name of its only one. `written`
+    in seconds since the epoch."""
+
+    path: Path
+    state: str
+    stages: str
+    written: float
+
+
+def newest_runs(*roots: Path) -> list[Run]:
+    """The one that was written to last first; stages of a recipe's run are not runs of their own. Walks folders: for
+    threads."""
     found = {run: written for root in roots for run, written in _below(root)}
-    return sorted(found, key=lambda run: -found[run])
+    return [_described(run, found[run]) for run in sorted(found, key=lambda run: -found[run])]
+
+
+def _described(run: Path, written: float) -> Run:
+    status = read_status(run)
+    stages = read_stages(run, status)
+    over = sum(one.state in ("done", "limit") for one in stages)
+    words = f"{over} of {len(stages)} stages" if stages else status.stage if status is not None else ""
+    return Run(run, status.state.value if status is not None else "", words, written)
 
 
 def _below(root: Path) -> Iterator[tuple[Path, float]]:
@@ -28,8 +50,11 @@ def _below(root: Path) -> Iterator[tuple[Path, float]]:
         deep = len(Path(folder).relative_to(root).parts)
         kept = [name for name in names if name not in SKIPPED and not name.startswith(".")]
         names[:] = sorted(kept) if deep < DEEPEST else []
-        if METRICS in files:
+        whole = STATUS in files and is_pipeline(Path(folder))
+        if whole:
+            names.clear()
+        if whole or METRICS in files:
             try:
-                yield Path(folder), Path(folder, METRICS).stat().st_mtime
+                yield Path(folder), Path(folder, STATUS if whole else METRICS).stat().st_mtime
             except OSError:
                 continue  # it went away meanwhile

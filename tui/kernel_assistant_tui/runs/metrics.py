@@ -42,6 +42,9 @@ class Stage:
     step: float = 0.0
     time: float = 0.0
 
+    def copy(self) -> Stage:
+        return Stage(self.name, {name: dict(curve) for name, curve in self.curves.items()}, self.step, self.time)
+
     def names(self) -> list[str]:
         known = [name for name in FIRST if name in self.curves]
         return known + [name for name in self.curves if name not in FIRST]

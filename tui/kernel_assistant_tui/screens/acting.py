@@ -142,7 +142,7 @@ class ActingScreen(Screen[None]):
             named = SIDE_BY_SIDE if is_wide(self.app.size) else ()
             keys = footer_keys(self.work.preferences, self.can, named, "" if named else self.pane)
             ours = [key for key in keys if key.shown not in taken]
-            self.query_one(Keys).show([*ours, *own])
+            self.query_one(Keys).show([*own, *ours])
         except NoMatches:
             pass  # the screen is being built or taken down
 

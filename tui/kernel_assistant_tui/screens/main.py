@@ -168,8 +168,10 @@ class MainScreen(ActingScreen):
         """What is seen. Widgets are switched themselves: a class of the screen would have every style looked at."""
         wide, tiny = is_wide(self.app.size), is_tiny(self.app.size)
         shown = PANES[self._pane].widget
+        # Curves want the whole width, and a class has nothing to do with them.
+        hidden = ("modules", "result") if self._pane == "training" else ()
         for name in ("modules", "middle", "result", "devices"):
-            self.query_one(f"#{name}").display = not tiny and (wide or name == shown)
+            self.query_one(f"#{name}").display = not tiny and (name not in hidden if wide else name == shown)
         self.query_one("#panes").display = not tiny and (wide or shown != "devices")
         self.query_one(JobTabs).display = self.query_one(Keys).display = not tiny
         self.query_one("#tiny").display = tiny

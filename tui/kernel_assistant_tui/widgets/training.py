@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,12 +16,13 @@ from textual.widgets import Static
 
 from kernel_assistant.errors import StoreError
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant.session.training_run import RunState, RunStatus, Wish, ask, read_status, wish_of
+from kernel_assistant.session.training_run import RunState, RunStatus, Wish, ask
 from kernel_assistant_tui.pane_keys import bindings_of
-from kernel_assistant_tui.runs.metrics import Tail
+from kernel_assistant_tui.runs.reading import Look, Reading
 from kernel_assistant_tui.widgets.curves import curve_lines
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
-from kernel_assistant_tui.widgets.line_view import LineView
+from kernel_assistant_tui.widgets.line_view import LineView, Plain
+from kernel_assistant_tui.widgets.stages import clock, stage_lines
 
 EVERY_S = 1.0
 #: A second press of the key that stops a run counts for so long.
@@ -41,6 +43,7 @@ class Training(Vertical, can_focus=True):
     DEFAULT_CSS = """
     Training { height: 1fr; }
     Training > #training-head { height: auto; max-height: 4; padding: 0 1; background: $panel; }
+    Training > #training-stages { height: auto; max-height: 60%; padding: 0 1; display: none; }
     Training > #training-lines { height: 1fr; padding: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("training")]
@@ -48,16 +51,15 @@ class Training(Vertical, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self.run: Path | None = None
-        self._tail: Tail | None = None
-        self._status: RunStatus | None = None
-        self._wish = Wish.go_on
-        self._trouble = ""
+        self._reading: Reading | None = None
+        self._seen: Look | None = None
         self._stage = ""
         self._asking = False
         self._stop_pressed = float("-inf")
 
     def compose(self) -> ComposeResult:
         yield Static(EMPTY, id="training-head", markup=False)
+        yield Static("", id="training-stages", markup=False)
         yield LineView(wrap=False, id="training-lines")
 
     def on_mount(self) -> None:
@@ -71,13 +73,13 @@ class Training(Vertical, can_focus=True):
 
     def open(self, run: Path) -> None:
         """Watch the run in this folder from now on."""
-        self.run, self._tail, self._stage, self._trouble = run, Tail(run), "", ""
+        self.run, self._reading, self._seen, self._stage = run, Reading(run), None, ""
         self._read()
 
     def action_pause(self) -> None:
         """Pause it, or let it go on where it is paused or about to be."""
         if self._can_ask():
-            self._ask(Wish.go_on if self._wish is Wish.pause else Wish.pause)
+            self._ask(Wish.go_on if self._seen is not None and self._seen.wish is Wish.pause else Wish.pause)
 
     def action_stop(self) -> None:
         if not self._can_ask():
@@ -89,12 +91,15 @@ class Training(Vertical, can_focus=True):
             self._ask(Wish.stop)
 
     def action_stage(self) -> None:
-        """The next stage's curves."""
-        names = list(self._tail.stages) if self._tail is not None else []
+        """The next stage's curves; behind the last one the first."""
+        seen = self._seen
+        if seen is None:
+            return
+        names = [one.name for one in seen.stages if one.begun] or [one.name for one in seen.curves]
         if names:
-            at = names.index(self._stage) if self._stage in names else len(names) - 1
+            at = names.index(seen.chosen) if seen.chosen in names else -1
             self._stage = names[(at + 1) % len(names)]
-            self._draw()
+            self._read()
 
     def _look(self) -> None:
         if self.run is not None and not self._asking and self.is_on_screen and self.screen.is_current:
@@ -104,29 +109,25 @@ class Training(Vertical, can_focus=True):
     async def _read(self) -> None:
         """One look at the files, which is drawn also where another was wanted meanwhile: what was read once is not new
         to the next."""
-        run, tail = self.run, self._tail
-        if run is None or tail is None or self._asking:
+        reading, wanted = self._reading, self._stage
+        if reading is None or self._asking:
             return
         self._asking = True
-        fresh, trouble = False, ""
         try:
-            try:
-                fresh = await in_thread(tail.read)
-            except OSError as error:
-                trouble = f"{tail.path} cannot be read: {error.strerror}"
-            status, wish = await in_thread(lambda: (read_status(run), wish_of(run)))
+            seen = await in_thread(lambda: reading.look(wanted))
         finally:
             self._asking = False
-        before = (self._status, self._wish, self._trouble)
-        if tail is self._tail:
-            self._status, self._wish, self._trouble = status, wish, trouble
-            if fresh or before != (status, wish, trouble):
+        if reading is self._reading:
+            before, self._seen = self._seen, seen
+            if seen.fresh or before is None or replace(before, fresh=False) != seen:
                 self._draw()
+            if self._stage != wanted:
+                self._read()
 
     def _can_ask(self) -> bool:
-        status = self._status
-        if self.run is None or status is None or not status.state.active:
-            self._say(NO_STATUS if self.run is not None and status is None else "no run is going on here")
+        status = self._seen.status if self._seen is not None else None
+        if self._seen is None or status is None or not status.state.active:
+            self._say(NO_STATUS if self._seen is not None and status is None else "no run is going on here")
             return False
         return True
 
@@ -137,42 +138,60 @@ class Training(Vertical, can_focus=True):
         except StoreError as error:
             self._say(error.cause)
             return
-        self._wish = wish
+        if self._seen is not None:
+            self._seen = replace(self._seen, wish=wish)
         self._draw()
 
     def _say(self, words: str) -> None:
         self.notify(words, timeout=4, markup=False)
 
     def _draw(self) -> None:
-        if self.run is None or self._tail is None or not self.is_attached:
+        seen = self._seen
+        if self.run is None or seen is None or not self.is_attached:
             return
-        self.query_one("#training-head", Static).update(self._head(self.run))
-        stages = self._tail.stages
-        stage = stages.get(self._stage) or (list(stages.values())[-1] if stages else None)
+        self.query_one("#training-head", Static).update(self._head(self.run, seen))
         lines = self.query_one(LineView)
         width = lines.scrollable_content_region.width
-        if stage is None:
-            lines.replace([Content.styled("nothing was reported yet", "$text 60%")])
-        elif width:
-            lines.replace(curve_lines(stage, width))
+        stages = self.query_one("#training-stages", Static)
+        stages.display = bool(seen.stages)
+        if width:
+            shown = stage_lines(seen.stages, seen.chosen, width, self.size.height)
+            stages.update(Content("\n").join(shown), layout=len(shown) != stages.content_size.height)
+            lines.replace(self._below(seen, width))
 
-    def _head(self, run: Path) -> Content:
+    def _below(self, seen: Look, width: int) -> list[Content | Plain]:
+        """Curves of the chosen stage; what it says where it has none."""
+        curves = seen.curves if seen.stages else [one for one in seen.curves if one.name == seen.chosen]
+        found: list[Content | Plain] = []
+        for one in curves:
+            found += [Content.styled(clean(one.name), "bold $text-primary")] if len(curves) > 1 else []
+            found += curve_lines(one, width)
+        if found:
+            return [Content(""), *found] if seen.stages else found
+        said = f"{seen.chosen} reports no figures; the end of its log:" if seen.log else "nothing was reported yet"
+        return [Plain(clean(said), "$text 60%"), *(Plain(clean(line), "$text") for line in seen.log)]
+
+    def _head(self, run: Path, seen: Look) -> Content:
         dot = glyph(" · ", " - ")
         parts: list[Content | str | tuple[str, str]] = [(clean(run.name), "bold $text-primary")]
-        status = self._status
+        status, wish = seen.status, seen.wish
         if status is None:
             parts.append((dot + NO_STATUS, "$text 60%"))
         else:
             parts += [f"{dot}{clean(status.stage)}{dot}", (status.state.value, _STATES.get(status.state, "bold"))]
             parts.append(f"{dot}step {status.step}")
-            parts.append(f"{dot}{_asked(self._wish)}" if status.state.active and _pending(status, self._wish) else "")
-        names = list(self._tail.stages) if self._tail is not None else []
-        if len(names) > 1:
-            parts.append((f"{dot}stages {', '.join(map(clean, names))} ", "$text 60%"))
+            parts.append(f"{dot}{_asked(wish)}" if status.state.active and _pending(status, wish) else "")
+        if seen.stages:
+            spent, limit = sum(one.seconds for one in seen.stages), sum(one.limit for one in seen.stages)
+            parts.append((f"{dot}{clock(spent)} of at most {clock(limit)}", "$text 60%"))
+        elif len(seen.curves) > 1:
+            parts.append((f"{dot}stages {', '.join(clean(one.name) for one in seen.curves)} ", "$text 60%"))
+        if seen.report and not (status is not None and status.state.active):
+            parts.append((f"{dot}report.md in {clean(str(run))}", "$text 60%"))
         if status is not None and status.message:
             parts.append((f"\n{clean(status.message)}", "$text-error"))
-        if self._trouble:
-            parts.append((f"\n{clean(self._trouble)}", "$text-error"))
+        if seen.trouble:
+            parts.append((f"\n{clean(seen.trouble)}", "$text-error"))
         return Content.assemble(*parts)
 
 

@@ -1,0 +1,134 @@
+"""Runs of several stages: folders as the pipeline writes them, found, read, and watched."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from kernel_assistant.session.training_run import METRICS, RunState, Wish, read_status, wish_of, write_status
+from kernel_assistant_training.pipeline.recipe import Recipe, Stage
+from kernel_assistant_training.pipeline.state import Done, Progress, RunFolder
+from kernel_assistant_tui.runs.find import newest_runs
+from kernel_assistant_tui.runs.pipeline import is_pipeline, log_lines, metrics_of, read_stages
+from kernel_assistant_tui.widgets.stages import clock, stage_lines
+from kernel_assistant_tui.widgets.training import Training
+from tests.tui.parts.hosting import driven, until
+
+STAGES = ("synth", "label", "pretrain", "ppo-single", "export")
+
+
+def report(folder, step, stage, **figures):
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / METRICS).open("a") as file:
+        file.write(json.dumps({"stage": stage, "step": step, "time": time.time(), **figures}) + "\n")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Two stages are done, one was ended at its limit, `ppo-single` runs in this process."""
+    recipe = Recipe(target="cpu", stage=tuple(Stage(name=name, limit=60.0 + len(name)) for name in STAGES))
+    path = tmp_path / "project" / "runs" / "first"
+    with RunFolder(path, recipe) as folder:
+        for place, name in enumerate(STAGES[:4]):
+            folder.folder(place).mkdir()
+            folder.keep(place, Progress(seconds=30.0 + place, starts=1))
+            if name != "ppo-single":
+                how = "limit" if name == "pretrain" else "ended"
+                folder.keep(place, Done(seconds=30.0 + place, starts=1, how=how))
+            if name != "synth":
+                report(folder.watched(place), 1, name.replace("-", "_"), **{f"{name}_figure": 2.5, "reward": 1.0})
+    (path / "01-synth" / "output.log").write_text("first\nlast words\n")
+    write_status(path, "ppo-single", RunState.running, 7)
+    return path
+
+
+def test_stages_and_how_far_each_is(run):
+    stages = read_stages(run, read_status(run))
+    assert [(one.name, one.state) for one in stages] == list(
+        zip(STAGES, ("done", "done", "limit", "running", "waiting"), strict=True)
+    )
+    assert [one.seconds for one in stages] == [30.0, 31.0, 32.0, 33.0, 0.0] and stages[0].limit == 65.0
+    # Labels report inside a folder of theirs.
+    assert metrics_of(stages[1].folder) == run / "02-label" / "labels" and metrics_of(stages[0].folder) is None
+    assert log_lines(stages[0].folder) == ["first", "last words"] and log_lines(stages[4].folder) == []
+    write_status(run, "ppo-single", RunState.stopped, 7, "interrupted")
+    assert read_stages(run, read_status(run))[3].state == "stopped"
+    assert read_stages(run, None)[3].state == "stopped"
+
+
+def test_what_is_no_run_of_stages_is_none(run):
+    (run / "04-ppo-single" / "run.json").write_text('{"stage": "ppo_single", "options": {}}')
+    assert is_pipeline(run) and not is_pipeline(run / "04-ppo-single") and not is_pipeline(run.parent)
+    (run / "run.json").write_text("{half")
+    assert read_stages(run, None) == ()
+
+
+def test_the_run_is_found_and_not_its_stages(run):
+    report(run.parent / "single", 1, "sft", loss=1.0)
+    found = newest_runs(run.parent.parent)
+    assert {(one.path, one.state, one.stages) for one in found} == {
+        (run, "running", "3 of 5 stages"),
+        (run.parent / "single", "", ""),
+    }
+
+
+def test_stages_fit_in_lines_of_any_width(run, utf8):
+    stages = read_stages(run, read_status(run))
+    for width in (24, 40, 80, 160):
+        for height in (10, 60):
+            lines = [line.plain for line in stage_lines(stages, "pretrain", width, height)]
+            assert all(len(line) <= width for line in lines)
+            assert all(name in " ".join(lines) for name in STAGES)
+    assert len(stage_lines(stages, "", 80, 60)) == len(STAGES) > len(stage_lines(stages, "", 80, 10))
+
+
+def test_clocks():
+    assert [clock(one) for one in (0, 59.4, 60, 3599, 3600, 36_061)] == [
+        "0 s",
+        "59 s",
+        "1:00",
+        "59:59",
+        "1:00:00",
+        "10:01:01",
+    ]
+
+
+def test_a_run_is_watched_stage_by_stage_and_asked_as_a_whole(run, monkeypatch):
+    monkeypatch.setattr("kernel_assistant_tui.widgets.training.EVERY_S", 0.05)
+
+    async def play(app, pilot):
+        app.widget.open(run)
+        app.widget.focus()
+        await until(pilot, lambda: "ppo-single figure  2.5" in app.shown)
+        assert "first" in app.shown and "running" in app.shown and "2:06 of at most" in app.shown
+        report(run / "04-ppo-single", 2, "ppo_single", reward=1.5)
+        await until(pilot, lambda: "reward  1.5" in app.shown)
+        await pilot.press("t")  # the next of those that have begun: the first
+        await until(pilot, lambda: "synth reports no figures" in app.shown and "last words" in app.shown)
+        await pilot.press("t", "t")
+        await until(pilot, lambda: "pretrain figure  2.5" in app.shown)
+        await pilot.press("z")
+        await until(pilot, lambda: "asked to pause" in app.shown)
+        assert wish_of(run) is Wish.pause and wish_of(run / "04-ppo-single") is Wish.go_on
+        write_status(run, "ppo-single", RunState.failed, 7, "stage ppo-single failed (exit code 4)")
+        await until(pilot, lambda: "exit code 4" in app.shown)
+
+    driven(Training(), play, (100, 40))
+
+
+def test_it_goes_on_with_the_stage_that_runs(run, monkeypatch):
+    monkeypatch.setattr("kernel_assistant_tui.widgets.training.EVERY_S", 0.05)
+
+    async def play(app, pilot):
+        app.widget.open(run)
+        await until(pilot, lambda: "ppo-single figure  2.5" in app.shown)
+        (run / "04-ppo-single" / "done").write_text('{"seconds": 40, "starts": 1, "how": "ended"}')
+        (run / "05-export").mkdir()
+        (run / "05-export" / "progress").write_text('{"seconds": 1, "starts": 1, "copied": 0}')
+        (run / "05-export" / "output.log").write_text("writing the model\n")
+        write_status(run, "export", RunState.running, 0)
+        await until(pilot, lambda: "writing the model" in app.shown)
+
+    driven(Training(), play, (70, 24))

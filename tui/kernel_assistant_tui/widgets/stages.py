@@ -1,0 +1,76 @@
+"""The stages of a run, with how far each is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from kernel_assistant_tui.runs.pipeline import StageState
+from kernel_assistant_tui.widgets.glyphs import clean, glyph
+
+#: Lines of a pane from which on each stage has a line of its own.
+TALL = 30
+_MUTED = "$text 60%"
+_MARKS = {
+    "done": ("✓", "+", "$text-success"),
+    "limit": ("✓", "+", "$text-success"),
+    "running": ("▶", ">", "bold $text-primary"),
+    "paused": ("‖", "|", "bold $text-warning"),
+    "stopped": ("■", "=", "$text-warning"),
+    "failed": ("✗", "!", "bold $text-error"),
+    "died": ("✗", "!", "bold $text-error"),
+}
+_BAR = 20
+
+
+def stage_lines(stages: Sequence[StageState], chosen: str, width: int, height: int) -> list[Content]:
+    """One stage a line where there is room, else as many as fit beside each other."""
+    if height >= TALL:
+        size = max((len(one.name) for one in stages), default=0)
+        return [_row(one, chosen, size, width) for one in stages]
+    lines = [Content("")]
+    for one in stages:
+        part = _part(one, chosen)
+        if lines[-1].cell_length + part.cell_length + 2 > width and lines[-1].plain:
+            lines.append(Content(""))
+        lines[-1] = lines[-1] + Content("  ") + part if lines[-1].plain else part
+    return lines
+
+
+def clock(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _part(stage: StageState, chosen: str) -> Content:
+    mark, style = _mark(stage)
+    spent = f" {clock(stage.seconds)}" if stage.begun else ""
+    of_limit = f"/{clock(stage.limit)}" if stage.state in ("running", "paused") and stage.limit else ""
+    return Content.assemble((mark, style), " ", _name(stage, chosen), (spent + of_limit, _MUTED))
+
+
+def _row(stage: StageState, chosen: str, size: int, width: int) -> Content:
+    mark, style = _mark(stage)
+    state = "done at its limit" if stage.state == "limit" else stage.state
+    times = f"{clock(stage.seconds) if stage.begun else '':>8} of {clock(stage.limit):<8}"
+    share = min(1.0, stage.seconds / stage.limit) if stage.limit else 0.0
+    full = round(share * _BAR)
+    bar = Content.styled(glyph("█", "#") * full, "$primary") + Content.styled(glyph("░", ".") * (_BAR - full), _MUTED)
+    gap = " " * (size - len(stage.name))
+    line = Content.assemble(
+        (mark, style), " ", _name(stage, chosen), gap, (times, _MUTED), " ", bar, "  ", (state, style)
+    )
+    return line.truncate(width)
+
+
+def _name(stage: StageState, chosen: str) -> tuple[str, str]:
+    return clean(stage.name), "bold reverse" if stage.name == chosen else "bold" if stage.begun else _MUTED
+
+
+def _mark(stage: StageState) -> tuple[str, str]:
+    beautiful, plain, style = _MARKS.get(stage.state, ("·", "-", _MUTED))
+    return glyph(beautiful, plain), style
