@@ -25,7 +25,7 @@ class Started:
 
     def __init__(self, log: Path, run: Callable[..., int], *arguments: Any) -> None:
         self.log = log
-        self.process = CONTEXT.Process(target=_child, args=(log, run, arguments))
+        self.process = CONTEXT.Process(target=_child, args=(log, dict(os.environ), run, arguments))
         self.process.start()
 
     @property
@@ -66,8 +66,10 @@ class Started:
         return self.process.exitcode
 
 
-def _child(log: Path, run: Callable[..., int], arguments: tuple[Any, ...]) -> None:
+def _child(log: Path, environment: dict[str, str], run: Callable[..., int], arguments: tuple[Any, ...]) -> None:
     import torch
+
+    os.environ |= environment  # not that of whom it was forked from
 
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
