@@ -33,6 +33,7 @@ from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.saving import written
 from kernel_assistant_training.source import COMPOSE_SHARE, TARGETS, Source, training_sources
 from kernel_assistant_training.stream import Stream, StreamOptions
+from kernel_assistant_training.synth.mistakes import Mistakes
 from kernel_assistant_training.synth.narrow import Narrow, add_narrow
 from kernel_assistant_training.synth.sampler import LEVELS
 from kernel_assistant_training.tokenizer import load, vocabulary_size
@@ -66,6 +67,7 @@ class Options:
     target: Sequence[str] = TARGETS
     only: str = ""
     level: int = LEVELS[-1]
+    mistakes: str = ""
     steady: bool = False
     attention: str = "flex"
     held_out: int = 200
@@ -113,7 +115,7 @@ def train(options: Options) -> Progress:
     progress = _resumed(checkpoint, device) if options.resume else Progress()
     earlier = progress.seconds
     sources = options.sources or training_sources(
-        options.compose_share, options.target, Narrow.of(options.only, options.level)
+        options.compose_share, options.target, Narrow.of(options.only, options.level), Mistakes.of(options.mistakes)
     )
     # Another run has other conversations.
     streaming = StreamOptions(
@@ -327,6 +329,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--optimiser", choices=("muon", "adamw"), default=Options.optimiser)
     found.add_argument("--target", choices=TARGETS, nargs="+", default=Options.target)
     add_narrow(found)
+    found.add_argument("--mistakes", default="", metavar="FAULT=SHARE,...", help="put into answers on purpose")
     found.add_argument("--steady", action="store_true", help="the same rows in the same order, whenever it is run")
     found.add_argument("--base", type=Path, metavar="FOLDER", help="begin with the weights of this model")
     found.add_argument("--resume", action="store_true", help="go on from FOLDER/checkpoint.pt, if it is there")

@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 
 from kernel_assistant.records.transcript import Message
+from kernel_assistant_training.synth.mistakes import Mistakes
 from kernel_assistant_training.synth.narrow import Narrow
 
 #: A seed → conversations without end. It is pickled: a function of a module, or a `partial` of one.
@@ -16,20 +17,23 @@ TARGETS = ("cuda", "cpu")
 COMPOSE_SHARE = 0.03
 
 
-def pairs_of(target: str, narrow: Narrow | None = None) -> Source:
+def pairs_of(target: str, narrow: Narrow | None = None, mistakes: Mistakes | None = None) -> Source:
     """Un-run pairs of train tasks."""
     from kernel_assistant_training.synth import pairs
 
-    return partial(pairs, target=target, narrow=narrow)
+    return partial(pairs, target=target, narrow=narrow, mistakes=mistakes)
 
 
 def training_sources(
-    compose_share: float = COMPOSE_SHARE, targets: Sequence[str] = TARGETS, narrow: Narrow | None = None
+    compose_share: float = COMPOSE_SHARE,
+    targets: Sequence[str] = TARGETS,
+    narrow: Narrow | None = None,
+    mistakes: Mistakes | None = None,
 ) -> tuple[Source, ...]:
     """Pairs of each target, a share of the conversations of each being compositions."""
     from kernel_assistant_training.synth.composing import compositions
 
-    most = [pairs_of(target, narrow) for target in targets]
+    most = [pairs_of(target, narrow, mistakes) for target in targets]
     return tuple(partial(mixed, most=one, rest=compositions, share=compose_share) for one in most)
 
 

@@ -13,6 +13,7 @@ from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.episodes.lesson import fence
 from kernel_assistant_training.synth.baselines import invented
+from kernel_assistant_training.synth.mistakes import Mistakes
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.synth.steps import Step
@@ -40,11 +41,14 @@ class Pair:
     source: str
 
 
-def pairs(seed: int, target: str, narrow: Narrow | None = None) -> Iterator[list[Message]]:
+def pairs(
+    seed: int, target: str, narrow: Narrow | None = None, mistakes: Mistakes | None = None
+) -> Iterator[list[Message]]:
     """System, user and assistant."""
     random = Random(f"figures {seed} {target}")
     for pair in drawn(seed, target, Counter(), narrow):
-        reply = Message(role="assistant", content=fence(pair.source, target))
+        source = mistakes.put(pair.source, random) if mistakes else pair.source
+        reply = Message(role="assistant", content=fence(source, target))
         yield [*_prompt(pair.task, pair.graph, target, random), reply]
 
 
