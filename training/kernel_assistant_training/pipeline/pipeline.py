@@ -16,7 +16,7 @@ from kernel_assistant.errors import InternalError
 from kernel_assistant.session.training_run import RunState, Wish, ask, wish_of, write_status
 from kernel_assistant_training.interrupts import Answering
 from kernel_assistant_training.pipeline.board import Board, Row, clock
-from kernel_assistant_training.pipeline.figures import Copier, in_words
+from kernel_assistant_training.pipeline.figures import Copier, in_words, lines, numbers
 from kernel_assistant_training.pipeline.kinds import KINDS
 from kernel_assistant_training.pipeline.process import Ended, Ending, StageProcess
 from kernel_assistant_training.pipeline.starts import command
@@ -142,7 +142,10 @@ class Pipeline:
         begun = self._run.progress(place)
         state = "waiting" if done is None else ("limit" if done.how == Ending.limit.value else "done")
         seconds = done.seconds if done else begun.seconds if begun else 0.0
-        return Row(stage.name, state, seconds, stage.limit)
+        newest: dict[str, float] = {}
+        for line in lines(self._run.watched(place)) if begun else ():
+            newest |= numbers(line)
+        return Row(stage.name, state, seconds, stage.limit, in_words(newest))
 
     def _change(self, place: int, **changes: Any) -> None:
         before = self._rows[place]
