@@ -1,5 +1,5 @@
-"""Mistakes in answers that nobody ran, on purpose and in known shares: a narrow slice is without them so soon learned by
-heart that later stages have nothing to learn from."""
+"""Mistakes put into answers that nobody ran, in known shares: a narrow slice without them is so soon learned by heart
+that later stages have nothing to learn from."""
 
 from __future__ import annotations
 
