@@ -33,6 +33,7 @@ MEASUREMENTS = {
     "generator": "generator_rate",
     "cancel": "cancelling",
     "optimize": "optimize_time",
+    "pool": "pool",
     "judge": "judge_itself",
 }
 MOST_SECONDS = 1800
