@@ -17,7 +17,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant_training.episodes.lines import Lines, read_lines
 from kernel_assistant_training.nominal import CLOCKS
-from kernel_assistant_training.ppo.arguments import add_sources, sources_of
+from kernel_assistant_training.ppo.arguments import add_pool, add_sources, sources_of
 from kernel_assistant_training.ppo.checkpoints import WORDS, chosen
 from kernel_assistant_training.ppo.evaluating import Evaluated, EvaluateOptions, evaluate
 from kernel_assistant_training.ppo.play import PlayOptions
@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     ):
         found.add_argument(f"--{name}", type=int, help=f"{what}: what --run has, else {getattr(_PLAY, name)}")
     found.add_argument("--workers", type=int, default=1, help="processes that judge")
+    add_pool(found)
     found.add_argument("--rows", type=int, default=256, help="conversations that are decoded at once")
     found.add_argument("--seed", type=int, default=0)
     add_sources(found)
@@ -110,6 +111,7 @@ def options_of(found: argparse.Namespace) -> EvaluateOptions:
         attempts=found.attempts,
         seed=found.seed,
         workers=found.workers,
+        pool=tuple(found.pool),
         rows=found.rows,
         sources=sources,
         play=PlayOptions(**{name: value for name, value in play.items() if value is not None}),

@@ -48,7 +48,7 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
 
 def asked_of(options: argparse.Namespace, stage: str) -> dict[str, Any]:
     """What a second start in the folder is held to: all that changes what is learned."""
-    free = ("out", "trainer", "checkpoint_seconds", "workers", "rows")
+    free = ("out", "trainer", "checkpoint_seconds", "workers", "pool", "rows")
     found = {name: value for name, value in vars(options).items() if name not in free}
     return {**dict(json.loads(json.dumps(found, default=str))), "stage": stage}
 

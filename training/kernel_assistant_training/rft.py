@@ -95,6 +95,7 @@ def _played(options: argparse.Namespace) -> list[Trajectory]:
         play=play_of(options),
         seed=options.seed,
         workers=options.workers,
+        pool=tuple(options.pool),
         rows=options.rows,
         sources=sources_of(options),
     )

@@ -10,6 +10,7 @@ from kernel_assistant_training.nominal import CLOCKS
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.model_arguments import add_engine, add_model, engine_of, model_of
 from kernel_assistant_training.ppo.play import PlayOptions
+from kernel_assistant_training.ppo.pool_places import EXAMPLES
 from kernel_assistant_training.ppo.rewards import SCHEMES
 from kernel_assistant_training.ppo.sources import SourceOptions
 from kernel_assistant_training.ppo.stage import StageOptions
@@ -60,9 +61,17 @@ def add_play(parser: argparse.ArgumentParser, turns: int) -> None:
     parser.add_argument("--reply", type=int, default=1024, help="tokens of a reply")
     parser.add_argument("--context", type=int, default=4096, help="tokens of a conversation")
     parser.add_argument("--workers", type=int, default=1, help="processes that judge")
+    add_pool(parser)
     parser.add_argument("--rows", type=int, default=256, help="conversations that are decoded at once")
     parser.add_argument("--clock", choices=CLOCKS, default="measured", help="nominal: the same times on any machine")
     parser.add_argument("--seed", type=int, default=0)
+
+
+def add_pool(parser: argparse.ArgumentParser) -> None:
+    """Where candidates are judged: docs/evaluation_pool.md."""
+    parser.add_argument(
+        "--pool", action="extend", nargs="+", default=[], metavar="PLACE", help=f"of workers, instead: {EXAMPLES}"
+    )
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +99,7 @@ def options_of(stage: str, found: argparse.Namespace) -> StageOptions:
         held_out=found.held_out,
         evaluate_every=found.evaluate_every,
         workers=found.workers,
+        pool=tuple(found.pool),
         rows=found.rows,
         keep_every=found.keep_every,
         sources=sources_of(found),

@@ -42,6 +42,7 @@ class EvaluateOptions:
     attempts: int = 8
     seed: int = 0
     workers: int = 1
+    pool: tuple[str, ...] = ()
     rows: int = 256
     cache: Path | None = None
     sources: SourceOptions = field(default_factory=SourceOptions)
@@ -92,6 +93,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
         cache=options.cache or options.out,
         python=options.python,
         workers=options.workers,
+        pool=options.pool,
         builders=builders(),
         quick_only=not needs_full(options.play.scheme),
     )

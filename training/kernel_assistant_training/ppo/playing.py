@@ -36,6 +36,7 @@ def play_once(
     seed: int,
     workers: int,
     rows: int,
+    pool: tuple[str, ...] = (),
     sources: SourceOptions | None = None,
     cache: Path | None = None,
     python: str = sys.executable,
@@ -55,10 +56,11 @@ def play_once(
         cache=cache or out,
         python=python,
         workers=workers,
+        pool=pool,
         builders=builders(),
         quick_only=not needs_full(play.scheme),
     )
-    with Pool(options) as pool, closing(replies):
-        played = Rollouts(pool, replies, speech, seed).play(chosen, episodes, ITERATION, play, store)
+    with Pool(options) as judges, closing(replies):
+        played = Rollouts(judges, replies, speech, seed).play(chosen, episodes, ITERATION, play, store)
     store.close()
     return played.trajectories

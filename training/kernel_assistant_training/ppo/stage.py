@@ -57,6 +57,7 @@ class StageOptions:
     evaluate_every: int = 10
     keep_every: int = 0
     workers: int = 1
+    pool: tuple[str, ...] = ()
     rows: int = 256
     python: str = sys.executable
     cache: Path | None = None
@@ -70,7 +71,7 @@ class StageOptions:
 
     def asked(self) -> dict[str, Any]:
         """What a second start is held to: all that changes what is learned. The base is its first checkpoint."""
-        free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every", "keep_every")
+        free = ("base", "out", "iterations", "workers", "pool", "rows", "python", "cache", "evaluate_every", "keep_every")
         found: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str)) | {"sources": self.sources.asked()}
         found["lora"] = self.model.lora
         return {name: value for name, value in found.items() if name not in (*free, *_HOW)}
@@ -191,6 +192,7 @@ def _pool(options: StageOptions) -> PoolOptions:
         cache=options.cache or options.out,
         python=options.python,
         workers=options.workers,
+        pool=options.pool,
         builders=builders(),
         quick_only=not needs_full(options.play.scheme),
     )
