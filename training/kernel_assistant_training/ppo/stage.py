@@ -34,7 +34,7 @@ from kernel_assistant_training.ppo.update import Learner, Metrics, UpdateOptions
 from kernel_assistant_training.run_control import RunControl
 
 #: What changes how a model is trained, and not what it learns.
-_HOW = ("model", "engine", "shard")
+_HOW = ("model", "engine", "shard", "pool")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class StageOptions:
 
     def asked(self) -> dict[str, Any]:
         """What a second start is held to: all that changes what is learned. The base is its first checkpoint."""
-        free = ("base", "out", "iterations", "workers", "pool", "rows", "python", "cache", "evaluate_every", "keep_every")
+        free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every", "keep_every")
         found: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str)) | {"sources": self.sources.asked()}
         found["lora"] = self.model.lora
         return {name: value for name, value in found.items() if name not in (*free, *_HOW)}
