@@ -33,7 +33,7 @@ from kernel_assistant_training.ppo.pool_fleet import Fleet
 from kernel_assistant_training.ppo.pool_machine import Far, Hear, Here, Machine, Member
 from kernel_assistant_training.ppo.pool_ssh import MODULE, ChannelWire
 from kernel_assistant_training.ppo.pool_worker import Job
-from kernel_assistant_training.ppo.tasks import tasks
+from kernel_assistant_training.ppo.sources import SourceOptions, Sources
 from kernel_assistant_training.tasks.labeller import candidates
 
 SILENT_SECONDS = 60.0
@@ -136,7 +136,7 @@ def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scal
 def _jobs(target: str, count: int, each: int, seed: str) -> list[Job]:
     """Of the synthesis, with the generator's schedules."""
     device, found = detect(target), []
-    for task in tasks(target, 4 * count, Random(f"pool {seed}")):
+    for task in Sources(target, SourceOptions()).tasks(4 * count, Random(f"pool {seed}")):
         try:
             some = tuple((one, Tier.quick) for one in islice(candidates(task.graph, device), each))
         except Unsupported:
