@@ -23,7 +23,7 @@ from tests.skills.harness import compile_cuda, unit_text
 from tests.teacher.drawn_tasks import allowed, drawn
 from tests.teacher.units import Written, cpu_unit, written
 
-FAMILIES = ("branch", "inner", "pieces", "group_norm")
+FAMILIES = ("branch", "inner", "pieces", "several", "group_norm")
 HEADERS = [f"ka/{name}.h" for name in ("rows", "columns", "scan", "index", "transpose", "window")]
 #: Tasks that are run where all can be compiled at once, and on a GPU.
 FEW, MANY, SEED = 24, 120, 3

@@ -9,6 +9,7 @@ from itertools import islice
 import click
 
 from kernel_assistant_training.synth.conversations import Pair, drawn
+from kernel_assistant_training.synth.features import features
 
 
 @click.command()
@@ -26,6 +27,7 @@ def main(target: str, count: int, seed: int) -> None:
     )
     _table("stage", yields, yields["drawn"])
     _table("family", Counter(step.family for pair in kept for step in pair.steps), count)
+    _table("structure", Counter(name for pair in kept for name in features(pair.graph)), count)
     _table("operator", _operators(kept), count)
     lengths = sorted(len(pair.source) for pair in kept)
     click.echo(f"characters of an answer: median {lengths[count // 2]}, nine tenths below {lengths[count * 9 // 10]}")

@@ -91,6 +91,26 @@ def twice(make: Builder, x: Tensor) -> Tensor:
     return met(make, dressed(make, x, 1), dressed(make, x))
 
 
+@step("branch", 5)
+def with_vectors(make: Builder, x: Tensor) -> Tensor:
+    """Two or three values, each with a bias or a scale of its own and at times an activation, before they meet."""
+    plain(x)
+    need(x.rank >= 2)
+    every = [x, second(make, x), *([second(make, x)] if make.random.random() < 0.5 else [])]
+    along = make.random.random() < 0.7 or x.rank < 3
+    need(1 < (x.last if along else x.shape[1]) < FREE)
+    shape = (x.last,) if along else (x.shape[1], *[1] * (x.rank - 2))
+    total: Tensor | None = None
+    for number, one in enumerate(every):
+        if number == 0 or make.random.random() < 0.8:
+            op = make.random.choice(("add.Tensor", "add.Tensor", "mul.Tensor"))
+            one = make.each(op, one, make.param(shape, x.dtype), most=one.most * 1.5 + 1.5)
+        one = dressed(make, one) if make.random.random() < 0.5 else one
+        total = one if total is None else met(make, total, one)
+    assert total is not None
+    return total
+
+
 @step("branch", 4)
 def gate_after_steps(make: Builder, x: Tensor) -> Tensor:
     """a · f(b), where a and b have had steps of their own."""

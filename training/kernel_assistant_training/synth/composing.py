@@ -20,7 +20,7 @@ SYSTEM = "Compose a PyTorch task of these operators. Answer: one fenced file wit
 LEAST, MOST = 2, 5
 #: Operators of the graph (views and casts too), and characters of a text: what is longer is left out, so that an answer
 #: has at most 400 tokens of the shipped vocabulary.
-NODES, CHARACTERS = 12, 730
+NODES, CHARACTERS = 12, 700
 #: How often tasks of one to four steps are drawn.
 LEVELS = (0.2, 0.4, 0.3, 0.1)
 #: Tasks of one canonical key in one stream.

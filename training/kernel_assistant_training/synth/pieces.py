@@ -110,6 +110,42 @@ def with_table(make: Builder, x: Tensor) -> Tensor:
 
 
 @step("pieces", 3)
+def beside(make: Builder, x: Tensor) -> Tensor:
+    """Two inputs of other sizes along one dimension, each with steps of its own, joined there."""
+    plain(x)
+    dim = make.random.choice((1, x.rank - 1))
+    need(x.rank >= 2 and x.shape[0] == FREE and 1 < x.shape[dim] < FREE and len(make.inputs) < 4)
+    size = x.shape[dim]
+    more = make.random.choice([one for one in (size, size // 2, 2 * size, 1, 16, 64) if one])
+    other = make.input((*x.shape[:dim], more, *x.shape[dim + 1 :]), x.dtype)
+    parts = [dressed(make, x), dressed(make, other)]
+    make.random.shuffle(parts)
+    shape = (*x.shape[:dim], size + more, *x.shape[dim + 1 :])
+    return make.add("cat", parts, make.random.choice((dim, dim - x.rank)), shape=shape, most=max(x.most, other.most))
+
+
+@step("pieces", 2)
+def padded_to(make: Builder, x: Tensor) -> Tensor:
+    """A value with zeros around it, as large as another input then, which it meets or is joined to."""
+    plain(x)
+    inner = make.random.choice((1, 2)) if x.rank > 3 else 1
+    need(x.rank >= 3 and x.shape[0] == FREE and all(1 < one < FREE for one in x.shape[1:]) and len(make.inputs) < 4)
+    amounts = [make.random.choice((1, 2, 2, 3, 4))] * (2 * inner)
+    if make.random.random() < 0.4:
+        amounts = [make.random.choice((0, 1, 2, 3)) for _ in amounts]
+    sizes = list(x.shape)
+    for place in range(inner):
+        sizes[-1 - place] += amounts[2 * place] + amounts[2 * place + 1]
+    need(tuple(sizes) != x.shape)
+    own = make.add("pad", dressed(make, x), amounts, shape=tuple(sizes))
+    other = dressed(make, make.input(tuple(sizes), x.dtype))
+    if make.random.random() < 0.5:
+        return met(make, own, other)
+    shape = (sizes[0], 2 * sizes[1], *sizes[2:])
+    return make.add("cat", [own, other] if make.random.random() < 0.6 else [other, own], 1, shape=shape)
+
+
+@step("pieces", 3)
 def doubled(make: Builder, x: Tensor) -> Tensor:
     """Each element several times along the inner dimensions, as a decoder of images grows; at times beside another."""
     plain(x)

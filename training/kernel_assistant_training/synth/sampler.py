@@ -20,6 +20,7 @@ from kernel_assistant_training.synth import (  # noqa: F401 - each registers its
     reductions,
     rows,
     scans,
+    several,
     shaping,
     strided,
     windows,
@@ -58,9 +59,10 @@ FAMILIES = {
     "view": 2,
     "gather": 3,
     "strided": 7,
-    "branch": 18,
+    "branch": 20,
     "inner": 16,
-    "pieces": 9,
+    "pieces": 12,
+    "several": 8,
 }
 _RETURNED = next(one for one in STEPS["cast"] if one.name == "returned")
 #: How often the next step casts back to the half type, behind what was computed in float.
