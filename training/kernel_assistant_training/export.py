@@ -1,7 +1,8 @@
 """What ships: `python -m kernel_assistant_training export FOLDER FILE` writes a folder as 8-bit GGUF and checks it.
 
 The check: read back, the weights differ by no more than 8 bits do, and the text is cut in the same way. With `--form
-folder` it becomes a Hugging Face folder of its own instead, adapters merged into their base.
+folder` it becomes a Hugging Face folder of its own instead, adapters merged into their base. `export --run RUN
+--checkpoint N OUT` writes both into OUT.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant.serving.convert.to_folder import to_folder
 from kernel_assistant.serving.convert.to_gguf import to_gguf
 from kernel_assistant_training.folder import load_folder
+from kernel_assistant_training.ppo.checkpoints import one
 from kernel_assistant_training.saving import written
 
 #: Bytes: tracked files of the repository stay small.
 LARGEST = 13_000_000
+FORMS = ("gguf", "folder", "both")
 #: Of 127 steps on each side, and the step is a float16: relative to the largest weight of a tensor.
 _ERROR = 0.5 / 127 + 2**-10
 
@@ -84,10 +87,12 @@ def _same_tokens(folder: Path, back: Path) -> None:
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="kernel_assistant_training export", description=__doc__)
-    found.add_argument("folder", type=Path, help="what pretrain or sft wrote")
+    found.add_argument("folder", type=Path, nargs="?", help="what pretrain or sft wrote")
     found.add_argument("file", type=Path, help="kernel_assistant/serving/models/kernel-assistant.gguf ships")
+    found.add_argument("--run", type=Path, help="a folder of ppo-single or ppo-agent, instead of FOLDER")
+    found.add_argument("--checkpoint", default="newest", help="of --run: a number, newest or first")
     found.add_argument(
-        "--form", choices=("gguf", "folder"), default="gguf", help="8 bits in one file, or Hugging Face's"
+        "--form", choices=FORMS, help="8 bits in one file (gguf), Hugging Face's folder, or OUT with both"
     )
     found.add_argument("--largest", type=int, default=LARGEST, help="bytes that the file may have")
     return found
@@ -95,9 +100,18 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: list[str]) -> None:
     options = parser().parse_args(words)
-    options.file.parent.mkdir(parents=True, exist_ok=True)
-    if options.form == "folder":
-        figures = as_folder(options.folder, options.file)
-    else:
-        figures = export(options.folder, options.file, largest=options.largest)
+    if (options.run is None) == (options.folder is None):
+        raise UsageError("which model is to be exported?", "use export FOLDER FILE, or export --run RUN OUT")
+    source, form = options.folder, options.form or "gguf"
+    if options.run is not None:
+        source, form = one(options.run, options.checkpoint), options.form or "both"
+    folder, file = options.file, options.file
+    if form == "both":
+        folder, file = options.file / "model", options.file / "kernel-assistant.gguf"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figures = as_folder(source, folder) if form != "gguf" else {}
+    if form != "folder":
+        # Adapters are merged in the folder alone.
+        whole = folder if figures.get("merged") else source
+        figures = {**figures, **export(whole, file, largest=options.largest)}
     sys.stdout.write(json.dumps(figures) + "\n")
