@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from random import Random
 
 import pytest
@@ -11,17 +10,22 @@ import torch
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Outcome, Tier
+from kernel_assistant.session.training_run import RunState, read_status
 from kernel_assistant_training import evaluate
 from kernel_assistant_training.__main__ import main
+from kernel_assistant_training.folder import load_folder
+from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.checkpoints import chosen
 from kernel_assistant_training.ppo.evaluating import figures_of
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.rewards import reward
+from kernel_assistant_training.ppo.run_folder import RunFolder, State
 from kernel_assistant_training.ppo.sources import SourceOptions, Sources
 from kernel_assistant_training.ppo.stage import StageOptions, run
 from kernel_assistant_training.ppo.trajectory import Said, Trajectory
 from kernel_assistant_training.ppo.update import UpdateOptions
 from kernel_assistant_training.synth.split import split
+from kernel_assistant_training.tracking.curves import read_evaluated
 from tests.ppo.test_rewards import judged
 
 
@@ -74,49 +78,72 @@ def asked(*words):
     return evaluate.parser().parse_args([str(word) for word in words])
 
 
+def test_a_checkpoint_is_exported_as_transformers_loads_it_and_as_the_product_ships_it(coin, tmp_path):
+    folder = RunFolder(tmp_path / "run", {})
+    for number in range(3):
+        folder.save(Actor.load(coin.folder, torch.device("cpu")), coin.folder, State(iteration=number))
+    out = tmp_path / "exported"
+    assert main(["export", "--run", str(folder.path), "--checkpoint", "1", str(out)]) == 0
+    weights, known = (load_folder(one).state_dict() for one in (out / "model", folder.path / "checkpoint-000001"))
+    assert all(bool((weights[name] == known[name]).all()) for name in known) and weights.keys() == known.keys()
+    assert sorted(path.name for path in out.iterdir()) == ["kernel-assistant.gguf", "model"]
+    assert not (out / "model" / "value").exists() and not (out / "model" / "state.json").exists()
+    assert main(["export", "--run", str(folder.path), str(folder.path), str(out)]) == 2
+
+
+def test_checkpoints_that_are_wanted_are_kept(coin, tmp_path):
+    folder, actor = RunFolder(tmp_path / "run", {}, keep_every=3), Actor.load(coin.folder, torch.device("cpu"))
+    for number in range(8):
+        folder.save(actor, coin.folder, State(iteration=number))
+    assert list(chosen(folder.path, "all")) == [0, 3, 6, 7]
+
+
 @pytest.mark.slow
-def test_every_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(coin, tmp_path, capsys):
+def test_a_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(coin, tmp_path):
     play = PlayOptions(scheme="correctness", turns=1, reply=60, context=512)
     options = StageOptions(
         stage="ppo_single",
         base=coin.folder,
         out=tmp_path / "run",
         target="cpu",
-        iterations=2,
+        iterations=1,
         episodes=2,
-        keep_every=1,
         cache=coin.cache,
         play=play,
         update=UpdateOptions(rate=2e-4, head_rate=2e-4, steps=1, warmup=1, lam=1.0),
     )
     run(options, [coin.task], torch.device("cpu"))
-    words = ["--run", options.out, "--tasks", 2, "--attempts", 2]
-    (one,) = evaluate.run(asked(*words, "--checkpoint", 0), coin.cache)
+    (one,) = evaluate.run(asked("--run", options.out, "--tasks", 2, "--attempts", 2, "--checkpoint", 0), coin.cache)
     # Turns, reward and sizes are those of the run.
     assert (one.checkpoint, one.target, one.scheme, one.tasks, one.attempts) == (0, "cpu", "correctness", 2, 2)
-    assert evaluate.options_of(asked(*words)).play == play
-    found = evaluate.run(asked(*words, "--checkpoint", "all"), coin.cache)
-    assert [each.checkpoint for each in found] == [0, 1, 2] and found[0] == one
-    lines = (options.out / "evaluations_held_out.jsonl").read_text().splitlines()
-    assert [json.loads(line)["checkpoint"] for line in lines] == [0, 1, 2]
+    assert evaluate.options_of(asked("--run", options.out)).play == play
+    (greedy,) = (options.out / "held_out").glob("model-000000-*/trajectories-000001.jsonl")
+    before = greedy.read_bytes()
+    # More attempts play what is missing alone: the greedy ones stay as they are.
+    everything = asked("--run", options.out, "--tasks", 2, "--attempts", 3, "--checkpoint", "all")
+    found = evaluate.run(everything, coin.cache)
+    assert [(each.checkpoint, each.attempts) for each in found] == [(0, 3), (1, 3)] and greedy.read_bytes() == before
     aside = Sources("cpu", SourceOptions()).tasks(2, Random("evaluation 0"), wanted="held_out")
     assert {split(task.canonical) for task in aside} == {"held_out"}
-    played = sorted((options.out / "held_out").glob("model-000002-*/*.jsonl"))
-    keys = [[json.loads(line)["key"] for line in path.read_text().splitlines()] for path in played]
-    assert [sorted(some) for some in keys] == [sorted(task.key for task in aside)] * 2
-    # More attempts play what is missing alone: the greedy ones stay as they are.
-    before = played[0].read_bytes()
-    (more,) = evaluate.run(asked("--run", options.out, "--tasks", 2, "--attempts", 3), coin.cache)
-    assert (more.checkpoint, more.attempts) == (2, 3) and played[0].read_bytes() == before
-    assert len(played[1].read_text().splitlines()) == 4
-    assert main(["plot", str(options.out)]) == 0
-    assert (options.out / "plots" / "evaluations.png").is_file()
-    # A folder of a model is as good as a run.
-    shutil.copytree(coin.cache / "devices", tmp_path / "models" / "devices")
-    model = ["--base", options.out / "checkpoint-000002", "--out", tmp_path / "models", "--target", "cpu"]
-    model += ["--reward", "correctness", "--reply", 5, "--context", 512, "--tasks", 1, "--attempts", 1]
-    assert main(["eval", *(str(word) for word in model)]) == 0
-    line = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (line["tasks"], line["pass_rate"], line["sampled_pass_rate"]) == (1, 0.0, None)
-    with pytest.raises(UsageError, match="which models"):
-        evaluate.run(asked("--run", options.out, "--base", options.out))
+    keys = sorted(json.loads(line)["key"] for line in before.splitlines())
+    assert keys == sorted(task.key for task in aside)
+    lines = options.out / "evaluations_held_out.jsonl"
+    said = lines.read_bytes()
+    assert [(row["checkpoint"], row["attempts"]) for row in map(json.loads, said.splitlines())] == [
+        (0, 2),
+        (0, 3),
+        (1, 3),
+    ]
+    assert evaluate.run(everything, coin.cache) == found and lines.read_bytes() == said
+    assert read_evaluated(options.out).curves["best_pass_rate"].steps.tolist() == [0, 1]
+    assert read_status(options.out / "held_out").state is RunState.ended
+
+
+def test_it_must_be_clear_which_models(tmp_path):
+    for words in ([], ["--run", tmp_path, "--base", tmp_path], ["--base", tmp_path]):
+        with pytest.raises(UsageError, match="which models"):
+            evaluate.run(asked(*words))
+    given = asked("--base", tmp_path, tmp_path, "--out", tmp_path / "out", "--target", "cpu", "--turns", 4)
+    options = evaluate.options_of(given)
+    assert dict(options.models) == {0: tmp_path, 1: tmp_path} and options.out == tmp_path / "out"
+    assert (options.play.turns, options.play.scheme, options.target) == (4, "milestone", "cpu")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from kernel_assistant.agent.profiles import PROFILES
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant_training.episodes.lines import Lines, read_lines
@@ -30,6 +31,8 @@ from kernel_assistant_training.tracking.curves import EVALUATED
 STAGE = "eval"
 #: Of a run, what its evaluation writes beside the lines.
 FOLDER = "held_out"
+#: Of models whose run is not known.
+_PLAY = PlayOptions()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--attempts", type=int, default=8, help="at each: one greedy, the others sampled")
     found.add_argument("--target", choices=TARGETS, help="what --run has, else cuda")
     found.add_argument("--reward", choices=sorted(SCHEMES), help="what --run has, else milestone")
+    found.add_argument("--profile", choices=PROFILES, help=f"what --run has, else {_PLAY.profile}")
     found.add_argument("--clock", choices=CLOCKS, help="what --run has, else measured")
     for name, what in (
         ("turns", "replies of an episode"),
@@ -55,10 +59,6 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seed", type=int, default=0)
     add_sources(found)
     return found
-
-
-#: Of models whose run is not known.
-_PLAY = PlayOptions()
 
 
 def main(words: list[str]) -> None:
@@ -95,9 +95,10 @@ def options_of(found: argparse.Namespace) -> EvaluateOptions:
         raise UsageError("which models are to be evaluated?", "use --run RUN, or --base FOLDER --out OUT")
     before = _asked(found.run) if found.run else {}
     models = chosen(found.run, found.checkpoint) if found.run else dict(enumerate(found.base))
-    play = {name: before.get("play", {}).get(name) for name in ("turns", "reply", "context", "scheme", "clock")}
+    names = [one.name for one in fields(PlayOptions) if one.name != "temperature"]
+    play = {name: before.get("play", {}).get(name) for name in names}
     typed = {"turns": found.turns, "reply": found.reply, "context": found.context}
-    typed |= {"scheme": found.reward, "clock": found.clock}
+    typed |= {"scheme": found.reward, "clock": found.clock, "profile": found.profile}
     play |= {name: value for name, value in typed.items() if value is not None}
     sources, narrow = sources_of(found), before.get("sources", {})
     if sources.narrow.everything and narrow.get("only"):

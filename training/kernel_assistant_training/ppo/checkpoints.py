@@ -35,3 +35,11 @@ def chosen(run: Path, word: str) -> dict[int, Path]:
     else:
         number = int(word)
     return {number: there[number]}
+
+
+def one(run: Path, word: str) -> Path:
+    """The same where several are too many."""
+    found = chosen(run, word)
+    if len(found) > 1:
+        raise UsageError(f"--checkpoint {word} is {len(found)} checkpoints", "name one of them")
+    return next(iter(found.values()))

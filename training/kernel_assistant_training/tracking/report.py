@@ -12,6 +12,8 @@ from kernel_assistant.errors import MissingError, UsageError
 PLOTS = "plots"
 #: A stage's folder in that of a pipeline.
 NUMBERED = re.compile(r"\d\d-.+")
+#: The stage of `train eval`: what it reports is drawn over checkpoints.
+EVALUATION = "eval"
 _NO_FIGURES = "name the folder of a run: it has metrics.jsonl, or stages that have"
 
 
@@ -68,7 +70,7 @@ def _pages(folder: Path, out: Path, name: str) -> Iterable[Path]:
     from kernel_assistant_training.tracking.panels import EVALUATIONS, PANELS
 
     prefix = f"{name}-" if NUMBERED.fullmatch(name) else ""
-    for stage in read_stages(folder):
+    for stage in (one for one in read_stages(folder) if one.name != EVALUATION):
         own = stage.name.replace("_", "-") == name.partition("-")[2]
         yield from page(stage, PANELS, stage.name, "", "step", out / (name if own else f"{prefix}{stage.name}"))
     evaluated = read_evaluated(folder)
