@@ -96,6 +96,8 @@ def _played(options: argparse.Namespace) -> list[Trajectory]:
         seed=options.seed,
         workers=options.workers,
         pool=tuple(options.pool),
+        known=tuple(options.known),
+        prompts=options.prompts,
         rows=options.rows,
         sources=sources_of(options),
     )

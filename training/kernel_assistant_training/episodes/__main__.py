@@ -14,7 +14,7 @@ from kernel_assistant_training.endings import ended, invoke
 from kernel_assistant_training.episodes.lesson import FAULTS
 from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.run import run
-from kernel_assistant_training.nominal import CLOCKS
+from kernel_assistant_training.nominal import CLOCKS, unbounded
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.sampler import LEVELS
 
@@ -63,7 +63,7 @@ def episodes(
         seed=seed,
         until=time.monotonic() + seconds,
         python=python,
-        cache=resolve()[0].cache_dir,
+        cache=unbounded(target, out) if clock == "nominal" else resolve()[0].cache_dir,
         parts=processes,
         builders=builders,
         faults=faults,

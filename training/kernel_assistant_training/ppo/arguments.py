@@ -31,11 +31,16 @@ def parser_of(stage: str, about: str | None, *, turns: int) -> argparse.Argument
         help="pass rate at which a further operator opens; 0: all",
     )
     parser.add_argument("--held-out", type=int, default=16, help="tasks that are played greedily now and then")
+    parser.add_argument(
+        "--held-out-episodes", type=int, default=0, help="of each held-out task, sampled; 0: one, greedily"
+    )
     parser.add_argument("--evaluate-every", type=int, default=10, help="iterations between these")
     parser.add_argument(
         "--keep-every", type=int, default=0, help="keep a checkpoint each so many iterations; 0: the newest"
     )
-    parser.add_argument("--rate", type=float, default=3e-6, help="of the actor; the head learns at twice that")
+    parser.add_argument("--rate", type=float, default=3e-6, help="of the actor")
+    parser.add_argument("--head-rate", type=float, default=None, help="of the value head; twice the actor's")
+    parser.add_argument("--warm-up", type=int, default=10, help="steps in which rates rise, at every start")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=4, help="optimiser steps an epoch")
     parser.add_argument("--budget", type=int, default=32768, help="padded tokens in one pass")
@@ -55,6 +60,7 @@ def add_play(parser: argparse.ArgumentParser, turns: int) -> None:
     parser.add_argument("--target", choices=TARGETS, default="cuda")
     parser.add_argument("--reward", choices=sorted(SCHEMES), default="milestone")
     parser.add_argument("--tasks", type=int, default=32, help="an iteration")
+    parser.add_argument("--prompts", type=int, default=0, help="the same so many tasks each time, in their place")
     add_sources(parser)
     parser.add_argument("--episodes", type=int, default=8, help="of each task")
     parser.add_argument("--turns", type=int, default=turns, help="replies of an episode")
@@ -62,6 +68,9 @@ def add_play(parser: argparse.ArgumentParser, turns: int) -> None:
     parser.add_argument("--context", type=int, default=4096, help="tokens of a conversation")
     parser.add_argument("--workers", type=int, default=1, help="processes that judge")
     add_pool(parser)
+    parser.add_argument(
+        "--known", type=Path, nargs="*", default=[], metavar="FILE", help="evaluations.jsonl of earlier runs"
+    )
     parser.add_argument("--rows", type=int, default=256, help="conversations that are decoded at once")
     parser.add_argument("--clock", choices=CLOCKS, default="measured", help="nominal: the same times on any machine")
     parser.add_argument("--seed", type=int, default=0)
@@ -96,17 +105,21 @@ def options_of(stage: str, found: argparse.Namespace) -> StageOptions:
         episodes=found.episodes,
         seed=found.seed,
         curriculum=found.curriculum,
+        prompts=found.prompts,
         held_out=found.held_out,
+        held_out_episodes=found.held_out_episodes,
         evaluate_every=found.evaluate_every,
         workers=found.workers,
         pool=tuple(found.pool),
+        known=tuple(found.known),
         rows=found.rows,
         keep_every=found.keep_every,
         sources=sources_of(found),
         play=play_of(found),
         update=UpdateOptions(
             rate=found.rate,
-            head_rate=2 * found.rate,
+            head_rate=2 * found.rate if found.head_rate is None else found.head_rate,
+            warmup=found.warm_up,
             epochs=found.epochs,
             steps=found.steps,
             budget=found.budget,

@@ -41,10 +41,13 @@ def against(one: Trajectory) -> str:
         return "reward"
     if "schema" in one.calls:
         return "schema"
+    return "loop" if loops(one) else ""
+
+
+def loops(one: Trajectory) -> bool:
+    """Whether an episode says the same thing twice, or nothing."""
     said = _replies(one)
-    if len(set(said)) < len(said) or len(set(one.candidates)) < len(one.candidates) or "idle" in one.calls:
-        return "loop"
-    return ""
+    return len(set(said)) < len(said) or len(set(one.candidates)) < len(one.candidates) or "idle" in one.calls
 
 
 def learned(one: Trajectory) -> Tokens:

@@ -9,6 +9,7 @@ from random import Random
 
 import torch
 
+from kernel_assistant_training.nominal import unbounded
 from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.base import ModelOptions, folder_of
 from kernel_assistant_training.ppo.engine import EngineOptions, engine
@@ -37,28 +38,35 @@ def play_once(
     workers: int,
     rows: int,
     pool: tuple[str, ...] = (),
+    known: tuple[Path, ...] = (),
+    prompts: int = 0,
     sources: SourceOptions | None = None,
     cache: Path | None = None,
     python: str = sys.executable,
     model: ModelOptions | None = None,
     engine_options: EngineOptions | None = None,
 ) -> list[Trajectory]:
-    """`episodes` of each of `tasks` tasks; those that `out` has are not played again."""
-    chosen = Sources(target, sources or SourceOptions()).tasks(tasks, Random(f"play {seed}"))
+    """`episodes` of each of `tasks` tasks, or of the `prompts` that other stages play; those that `out` has are not
+    played again."""
+    there = Sources(target, sources or SourceOptions())
+    chosen = there.prompts(prompts, seed) if prompts else there.tasks(tasks, Random(f"play {seed}"))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     base, store = folder_of(base), TrajectoryStore(out)
     actor, speech = Actor.load(base, device, model), speech_of(base)
-    most = min(rows, tasks * episodes)
-    replies = engine(actor, speech.ends, rows=most, context=play.context, options=engine_options, folder=base)
+    most = min(rows, len(chosen) * episodes)
+    replies = engine(
+        actor, speech.ends, rows=most, context=play.context, options=engine_options, folder=base, serving=out
+    )
     options = PoolOptions(
         target=target,
         out=out,
-        cache=cache or out,
+        cache=unbounded(target, out) if play.clock == "nominal" else cache or out,
         python=python,
         workers=workers,
         pool=pool,
         builders=builders(),
         quick_only=not needs_full(play.scheme),
+        known=known,
     )
     with Pool(options) as judges, closing(replies):
         played = Rollouts(judges, replies, speech, seed).play(chosen, episodes, ITERATION, play, store)

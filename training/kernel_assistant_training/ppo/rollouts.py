@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from kernel_assistant_training.ppo.choosing import loops
 from kernel_assistant_training.ppo.engine import Engine
 from kernel_assistant_training.ppo.play import PlayOptions, Setting, play
 from kernel_assistant_training.ppo.pool import Pool
@@ -101,4 +102,6 @@ def figures_of(found: Sequence[Trajectory]) -> Metrics:
         "episode_tokens": sum(one.length for one in found) / count,
         "episode_actions": sum(one.actions for one in found) / count,
         "void_rate": sum(one.void for one in found) / count,
+        "loop_share": sum(map(loops, found)) / count,
+        "schema_share": sum("schema" in one.calls for one in found) / count,
     }

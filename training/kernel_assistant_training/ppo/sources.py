@@ -138,6 +138,10 @@ class Sources:
     def levels(self) -> list[int]:
         return sorted({level for source, _ in self._weighted for level in source.levels()})
 
+    def prompts(self, count: int, seed: int) -> list[Task]:
+        """The same `count` of the training split in every stage of a run. Raises UsageError as `tasks`."""
+        return self.tasks(count, Random(f"prompts {seed}"))
+
     def tasks(
         self,
         count: int,

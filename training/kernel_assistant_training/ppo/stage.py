@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from kernel_assistant.errors import InternalError
+from kernel_assistant_training.nominal import unbounded
 from kernel_assistant_training.ppo.base import ModelOptions, folder_of
 from kernel_assistant_training.ppo.curriculum import Progress
 from kernel_assistant_training.ppo.engine import EngineOptions
@@ -34,15 +35,17 @@ from kernel_assistant_training.ppo.update import Learner, Metrics, UpdateOptions
 from kernel_assistant_training.run_control import RunControl
 
 #: What changes how a model is trained, and not what it learns.
-_HOW = ("model", "engine", "shard", "pool")
+_HOW = ("model", "engine", "shard", "pool", "known")
 
 
 @dataclass(frozen=True)
 class StageOptions:
-    """`base` is the folder that the stage begins with, `tasks` × `episodes` are played an iteration. With `held_out`
-    tasks, those are played greedily before the first iteration and each `evaluate_every`. `curriculum` is the pass rate
+    """`base` is the folder that the stage begins with, `tasks` × `episodes` are played an iteration: other tasks each,
+    or with `prompts` always the same so many. With `held_out` tasks, those are played before the first iteration and
+    each `evaluate_every`, greedily, or `held_out_episodes` of each are sampled. `curriculum` is the pass rate
     at which tasks of one more operator open, 0 for all at once. `rows` conversations are decoded at once, each
-    `keep_every` iterations' checkpoint stays. `given` tasks are played instead of those of `sources`."""
+    `keep_every` iterations' checkpoint stays. `given` tasks are played instead of those of `sources`. What the files
+    `known` have is not judged again."""
 
     stage: str
     base: Path
@@ -53,11 +56,14 @@ class StageOptions:
     episodes: int = 8
     seed: int = 0
     curriculum: float = 0.0
+    prompts: int = 0
     held_out: int = 0
+    held_out_episodes: int = 0
     evaluate_every: int = 10
     keep_every: int = 0
     workers: int = 1
     pool: tuple[str, ...] = ()
+    known: tuple[Path, ...] = ()
     rows: int = 256
     python: str = sys.executable
     cache: Path | None = None
@@ -106,6 +112,7 @@ def _run(
     sources, found = Sources(options.target, options.sources), folder.latest()
     aside = sources.tasks(options.held_out, Random(f"held out {options.seed}"), wanted="held_out")
     newest, state = found or (folder_of(options.base), State(kl_coefficient=options.kl.coefficient))
+    given = given or (sources.prompts(options.prompts, options.seed) if options.prompts else ())
     begun = (newest, folder.first() or newest, replace(options.kl, coefficient=state.kl_coefficient))
     together.tell(BEGIN, *begun)
     trainee = Trainee.make(_trainee(options, len(given)), *begun, together)
@@ -174,32 +181,37 @@ def _figures_of(learning: Progress) -> Metrics:
 
 
 def _held_out(options: StageOptions, aside: Sequence[Task], rollouts: Rollouts, iteration: int) -> Metrics:
-    """Greedy episodes on tasks that no iteration plays, the same ones each time: what the policy still writes as before
-    was judged before."""
+    """Episodes on tasks that no iteration plays, the same ones with the same random numbers each time: what the policy
+    still writes as before was judged before."""
     if not aside:
         return {}
     began = time.monotonic()
-    played = rollouts.play(aside, 1, iteration, replace(options.play, temperature=0.0))
+    sampled = options.held_out_episodes
+    heat = options.play.temperature if sampled else 0.0
+    played = rollouts.play(aside, sampled or 1, 0 if sampled else iteration, replace(options.play, temperature=heat))
     figures = figures_of(played.trajectories)
     named = {f"held_out_{name}": figures[name] for name in ("reward", "pass_rate", "faster_compile_rate")}
     return {**named, "held_out_seconds": time.monotonic() - began}
 
 
 def _pool(options: StageOptions) -> PoolOptions:
+    nominal = options.play.clock == "nominal"
     return PoolOptions(
         target=options.target,
         out=options.out,
-        cache=options.cache or options.out,
+        cache=unbounded(options.target, options.out) if nominal else options.cache or options.out,
         python=options.python,
         workers=options.workers,
         pool=options.pool,
         builders=builders(),
         quick_only=not needs_full(options.play.scheme),
+        known=options.known,
     )
 
 
 def _trainee(options: StageOptions, given: int) -> TraineeOptions:
-    most = max((given or options.tasks) * options.episodes, options.held_out)
+    played = (given or options.prompts or options.tasks) * options.episodes
+    most = max(played, options.held_out * max(options.held_out_episodes, 1))
     return TraineeOptions(
         out=options.out,
         rows=min(options.rows, most),
