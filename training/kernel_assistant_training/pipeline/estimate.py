@@ -12,14 +12,27 @@ from typing import Any
 from kernel_assistant_training.pipeline.kinds import TIMED_EACH_START
 from kernel_assistant_training.pipeline.rates import MEASURED_PARAMETERS, Rate, rate
 
-#: Of the compact profile: tokens of a prompt, of a reply, of what the judge says; replies of an episode that may have
-#: more; kilobytes of an episode's line; the share of evaluations that go on to the full protocol.
-PROMPT, REPLY, SAID, TURNS, LINE_KB, FULL_SHARE = 700, 300, 40, 3, 8.0, 0.5
+#: Kilobytes of an episode's line; the share of episodes whose best candidate goes on to the full protocol.
+LINE_KB, FULL_SHARE = 8.0, 0.5
 #: Kilobytes of a candidate's verdict (docs/tasks.md), and the share that is kept (the same).
 VERDICT_KB, KEPT = 5.0, 0.6
 #: Seconds from a stage's start to its first step: imports, workers, graphs; on a GPU layers compile too.
 BEGIN_S = {"cpu": 5.0, "cuda": 15.0}
 SHAPES = {"shipped": 11.3e6, "small": 1.1e6}
+
+
+@dataclass(frozen=True)
+class Talk:
+    """Tokens of a prompt, of a reply and of what comes back; replies of an episode that may have more."""
+
+    prompt: int
+    reply: int
+    said: int
+    turns: int
+
+
+#: Of episodes of the shipped model; of the full profile nothing was measured.
+TALKS = {"compact": Talk(700, 300, 40, 3), "full": Talk(5000, 1200, 700, 10)}
 
 
 @dataclass(frozen=True)
@@ -53,9 +66,9 @@ class Model:
         return 2 * self.parameters * (0.01 if self.lora else 1.0)
 
 
-def cost(kind: str, options: Mapping[str, Any], target: str, parameters: float) -> Cost:
-    """Of a stage with all its options, defaults too."""
-    model = Model(parameters, target, lora=bool(options.get("lora")))
+def cost(kind: str, options: Mapping[str, Any], target: str, parameters: float, *, lora: bool = False) -> Cost:
+    """Of a stage with all its options, defaults too. `lora` where the stages before it train adapters."""
+    model = Model(parameters, target, lora=lora or bool(options.get("lora")))
     found = _KINDS[kind](options, model)
     # A clock of one start counts from its beginning.
     begin = 0.0 if kind == "export" or kind in TIMED_EACH_START else BEGIN_S[target]
@@ -121,7 +134,7 @@ def _sft(options: Mapping[str, Any], model: Model) -> Cost:
     # How many episodes there will be is not known here: without a bound of time or steps one pass of 5,000.
     batch = _number(options, "batch") * _number(options, "accumulate", 1)
     steps = _number(options, "steps", -1)
-    each = PROMPT + TURNS * (REPLY + SAID)
+    each = _length({})
     second = model.seconds("tune", 1)
     tokens = steps * batch * each if steps > 0 else 5000 * _number(options, "epochs", 1) * each
     clock = _number(options, "seconds", 0)
@@ -132,8 +145,9 @@ def _sft(options: Mapping[str, Any], model: Model) -> Cost:
 def _played(options: Mapping[str, Any], model: Model, iterations: float) -> Cost:
     """Replies and their judging, without learning."""
     count = iterations * _number(options, "tasks") * _number(options, "episodes")
-    turns = min(_number(options, "turns", 1), TURNS)
-    replies = count * turns * min(REPLY, _number(options, "reply", REPLY))
+    talk = _talk(options)
+    turns = min(_number(options, "turns", 1), talk.turns)
+    replies = count * turns * min(talk.reply, _number(options, "reply", talk.reply))
     evaluations = count * turns
     quick = options.get("reward") == "correctness"
     seconds = model.seconds("decode", replies) + model.seconds("quick", evaluations)
@@ -177,9 +191,14 @@ def _export(options: Mapping[str, Any], model: Model) -> Cost:
     return Cost(5.0 + model.parameters / 50e6, (2 if options.get("form") == "folder" else 1.1) * model.parameters)
 
 
+def _talk(options: Mapping[str, Any]) -> Talk:
+    return TALKS[str(options.get("profile") or "compact")]
+
+
 def _length(options: Mapping[str, Any]) -> float:
     """Tokens of an episode that one learns from."""
-    whole = PROMPT + min(_number(options, "turns", TURNS), TURNS) * (REPLY + SAID)
+    talk = _talk(options)
+    whole = talk.prompt + min(_number(options, "turns", talk.turns), talk.turns) * (talk.reply + talk.said)
     return min(whole, _number(options, "context", whole))
 
 

@@ -32,8 +32,9 @@ def plan(recipe: Recipe) -> str:
     options = checked(recipe)
     shape = next((one.get("shape") for one in options if one.get("shape")), None)
     parameters = parameters_of(recipe.base, shape)
+    lora = any(one.get("lora") for one in options)
     costs = [
-        cost(stage.of_kind, one, _device(one) or recipe.target, parameters)
+        cost(stage.of_kind, one, _device(one) or recipe.target, parameters, lora=lora)
         for stage, one in zip(recipe.stage, options, strict=True)
     ]
     rows = [_row(stage.name, one, recipe.target, stage.limit) for stage, one in zip(recipe.stage, costs, strict=True)]

@@ -55,10 +55,10 @@ def rate(what: str, target: str, parameters: float, *, lora: bool = False) -> Ra
         return known
     if target == "cuda" and parameters > 10 * MEASURED_PARAMETERS:
         if what == "decode":
-            where = f"generated tokens, {parameters / 1e9:.1f} G parameters, 64 rows: assumed from the memory's rate"
+            where = f"generated tokens, {parameters / 1e9:.1f} G parameters, 64 rows, half of the memory's rate"
             return Rate(64 * MEMORY / (2 * parameters) / 2, where, False)
         operations = (LORA if lora else FULL) * parameters
-        where = f"tokens of training, {parameters / 1e9:.1f} G parameters: assumed, {REACHED:.0%} of the peak"
+        where = f"tokens of training, {parameters / 1e9:.1f} G parameters, {REACHED:.0%} of the peak"
         return Rate(PEAK * REACHED / operations, where, False)
     # A small model does not get faster than launches and the host let it on a GPU; on a CPU it does.
     scale = MEASURED_PARAMETERS / parameters
