@@ -1,4 +1,4 @@
-"""How it looks: pictures (SVG) at three sizes in two themes, of a job that was recorded. After a change that is wanted:
+"""How it looks: pictures (SVG) at three sizes and in two themes, of a job that was recorded. After a change that is wanted:
 `pytest tests/tui/test_snapshots.py --snapshot-update`, and look at what git shows as changed, in a browser."""
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from kernel_assistant_tui.widgets.result import Result
 from tests.tui.conftest import BARE
 from tests.tui.driving import until
 from tests.tui.recorded_job import add_recorded
+from tests.tui.recorded_run import report, write_run
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 THEMES = ("kernel-dark", "kernel-light")
+#: Of a size in one theme nothing is new in the other.
+LOOKS = [*((THEMES[0], size) for size in SIZES), (THEMES[1], SIZES[1])]
 GB = 2**30
 READING = Reading(
     gpus=(
@@ -65,14 +68,16 @@ async def opened_job(pilot):
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(
+    ("theme", "size"), LOOKS, ids=lambda one: one if isinstance(one, str) else f"{one[0]}x{one[1]}"
+)
 def test_a_job_that_has_ended(snap_compare, application, theme, size):
     assert snap_compare(application(theme), terminal_size=size, run_before=opened_job)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(
+    ("theme", "size"), LOOKS, ids=lambda one: one if isinstance(one, str) else f"{one[0]}x{one[1]}"
+)
 def test_the_transcript_and_the_source_of_it(snap_compare, application, theme, size):
     async def open_it(pilot):
         await opened_job(pilot)
@@ -90,3 +95,19 @@ def test_the_first_look(snap_compare, application, theme):
         await until(pilot, "GatedRMSNorm", "H200")
 
     assert snap_compare(application(theme), terminal_size=(120, 40), run_before=look)
+
+
+def test_a_run_of_several_stages(snap_compare, application, project):
+    run = write_run(project / "runs" / "first")
+    for step in range(40):
+        reward = 1.0 - 0.9**step
+        report(run / "04-ppo-single", step, "ppo_single", reward=reward, held_out_reward=reward - 0.1, pass_rate=reward)
+
+    async def open_it(pilot):
+        await until(pilot, "GatedRMSNorm", "H200")
+        await pilot.press("5")
+        await until(pilot, "runs/first")
+        await pilot.press("enter")
+        await until(pilot, "held out reward", "pass rate")
+
+    assert snap_compare(application(THEMES[0]), terminal_size=(120, 40), run_before=open_it)

@@ -26,12 +26,11 @@ def bindings() -> list[Binding]:
 
 
 def footer_keys(
-    preferences: Preferences, enabled: Callable[[Action], bool], named: Collection[str], pane: str
+    preferences: Preferences, enabled: Callable[[Action], bool], left_out: Collection[str], pane: str
 ) -> list[Key]:
-    """Of the actions that make sense now, in order, but those that are `named` on the screen already. `pane` is the
-    one that has the keys."""
-    left_out = {*_TOGETHER.values(), *named}
-    return [_key(one, preferences, pane) for one in ACTIONS if one.name not in left_out and enabled(one)]
+    """Of the actions that make sense now, in order, without those that are `left_out`. `pane` has the keys."""
+    hidden = {*_TOGETHER.values(), *left_out}
+    return [_key(one, preferences, pane) for one in ACTIONS if one.name not in hidden and enabled(one)]
 
 
 def _key(action: Action, preferences: Preferences, pane: str) -> Key:

@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import time
-
 import pytest
 
-from kernel_assistant.session.training_run import METRICS, RunState, Wish, read_status, wish_of, write_status
-from kernel_assistant_training.pipeline.recipe import Recipe, Stage
-from kernel_assistant_training.pipeline.state import Done, Progress, RunFolder
+from kernel_assistant.session.training_run import RunState, Wish, read_status, wish_of, write_status
 from kernel_assistant_tui.runs.find import newest_runs
 from kernel_assistant_tui.runs.pipeline import is_pipeline, log_lines, metrics_of, read_stages
 from kernel_assistant_tui.widgets.stages import clock, stage_lines
 from kernel_assistant_tui.widgets.training import Training
 from tests.tui.parts.hosting import driven, until
-
-STAGES = ("synth", "label", "pretrain", "ppo-single", "export")
-
-
-def report(folder, step, stage, **figures):
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / METRICS).open("a") as file:
-        file.write(json.dumps({"stage": stage, "step": step, "time": time.time(), **figures}) + "\n")
+from tests.tui.recorded_run import STAGES, report, write_run
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Two stages are done, one was ended at its limit, `ppo-single` runs in this process."""
-    recipe = Recipe(target="cpu", stage=tuple(Stage(name=name, limit=60.0 + len(name)) for name in STAGES))
-    path = tmp_path / "project" / "runs" / "first"
-    with RunFolder(path, recipe) as folder:
-        for place, name in enumerate(STAGES[:4]):
-            folder.folder(place).mkdir()
-            folder.keep(place, Progress(seconds=30.0 + place, starts=1))
-            if name != "ppo-single":
-                how = "limit" if name == "pretrain" else "ended"
-                folder.keep(place, Done(seconds=30.0 + place, starts=1, how=how))
-            if name != "synth":
-                report(folder.watched(place), 1, name.replace("-", "_"), **{f"{name}_figure": 2.5, "reward": 1.0})
-    (path / "01-synth" / "output.log").write_text("first\nlast words\n")
-    write_status(path, "ppo-single", RunState.running, 7)
-    return path
+    return write_run(tmp_path / "project" / "runs" / "first")
 
 
 def test_stages_and_how_far_each_is(run):

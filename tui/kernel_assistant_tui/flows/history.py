@@ -32,5 +32,6 @@ def _read(screen: MainScreen) -> list[Past]:
     if not project.has_store:
         return []
     rows = project.store.jobs(limit=MOST)
+    base = project.root if project.root.is_dir() else project.root.parent
     alive = any(row.state.active for row in rows) and screen.work.client.status() is not None
-    return [past(row, ago(row.ended or row.started or row.created), alive=alive) for row in rows]
+    return [past(row, ago(row.ended or row.started or row.created), base, alive=alive) for row in rows]

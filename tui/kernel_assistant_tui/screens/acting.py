@@ -26,7 +26,7 @@ from kernel_assistant_tui.following import Following
 from kernel_assistant_tui.jobs import OpenJob
 from kernel_assistant_tui.keys import bindings, footer_keys
 from kernel_assistant_tui.project.module import Module
-from kernel_assistant_tui.screens.panes import PANES, SIDE_BY_SIDE, is_wide
+from kernel_assistant_tui.screens.panes import NOT_IN_NARROW, PANES, SIDE_BY_SIDE, is_wide
 from kernel_assistant_tui.screens.possible import Situation, why_not
 from kernel_assistant_tui.widgets.footer import Key, Keys
 from kernel_assistant_tui.widgets.glyphs import clean
@@ -139,8 +139,9 @@ class ActingScreen(Screen[None]):
             ]
             # A pane's own meaning of a key goes first where it has the keys.
             taken = {key.shown for key in own}
-            named = SIDE_BY_SIDE if is_wide(self.app.size) else ()
-            keys = footer_keys(self.work.preferences, self.can, named, "" if named else self.pane)
+            wide = is_wide(self.app.size)
+            left_out = SIDE_BY_SIDE if wide else NOT_IN_NARROW
+            keys = footer_keys(self.work.preferences, self.can, left_out, "" if wide else self.pane)
             ours = [key for key in keys if key.shown not in taken]
             self.query_one(Keys).show([*own, *ours])
         except NoMatches:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.cells import cell_len
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from kernel_assistant.records import JobOutcome
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.words import times
 from kernel_assistant.store import JobRow, JobState
@@ -33,19 +35,25 @@ class Past:
         return f"{self.job} {self.state} {self.where}:{self.name} {self.when} {self.result}".lower()
 
 
-def past(row: JobRow, when: str, *, alive: bool) -> Past:
-    """`alive`: there is a session host. What runs without one was interrupted, whatever the store says."""
+def past(row: JobRow, when: str, base: Path, *, alive: bool) -> Past:
+    """`alive`: there is a session host. What runs without one was interrupted, whatever the store says. Files are named
+    as seen from `base`."""
     place = place_of(row.task, row.options)
+    where = place.path.relative_to(base) if place.path.is_relative_to(base) else place.path
     kind = "" if row.options.kind.value == "optimize" else f"{row.options.kind.value} "
     state = JobState.interrupted if row.state.active and not alive else row.state
-    return Past(row.id, state.value, f"{kind}{place.class_name}", str(place.path), when, _result(row))
+    return Past(row.id, state.value, f"{kind}{place.class_name}", str(where), when, _result(row))
 
 
 def _result(row: JobRow) -> str:
     if row.error or row.result is None:
         return row.error
     words, best = row.result.outcome.value.replace("_", " "), row.result.best
-    return words if best is None else f"{words}, {times(best.speedup_vs_compile or best.speedup_vs_eager)}"
+    if best is None or row.result.outcome is not JobOutcome.improved:
+        return words  # a figure beside "no gain" would contradict it
+    if best.speedup_vs_compile is None:
+        return f"{words}, {times(best.speedup_vs_eager)} eager"
+    return f"{words}, {times(best.speedup_vs_compile)} compile"
 
 
 class PastRows(Rows[Past]):

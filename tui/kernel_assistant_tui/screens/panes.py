@@ -34,6 +34,8 @@ PANES = {
 
 #: Those that are always there in a wide window, with their keys in their frames.
 SIDE_BY_SIDE = frozenset(("modules", "episode", "result", "devices"))
+#: Without these the keys of a narrow window take three lines; the help page has them.
+NOT_IN_NARROW = frozenset(("copy", "close_tab", "palette"))
 
 
 def is_wide(size: Size) -> bool:

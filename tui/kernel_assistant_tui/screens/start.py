@@ -42,7 +42,9 @@ class StartDialog(Dialog[dict[str, object]]):
             else:
                 field = Input(self._now[name], id=f"start-{name}", compact=True)
             yield Horizontal(Static(words), field, classes="field")
-        yield Static("Confirming adds at most as long again and ten seconds.", classes="hint")
+        hint = "Left and right change a choice, tab goes on, enter starts.\n"
+        hint += "Confirming adds at most as long again and ten seconds."
+        yield Static(hint, classes="hint")
         yield Static("", classes="warn", id="start-wrong", markup=False)
 
     def answer(self, value: dict[str, object]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kernel_assistant.events import (
     AnyEvent,
     BaselineMeasured,
@@ -53,11 +55,16 @@ def _lines(event: AnyEvent, timing: Timing | None) -> list[Line]:
         case JobFailed():
             return _of_failure(event)
         case BestImproved():
-            return [Line(Kind.best, f"best {of_best(event)}")]
+            return [Line(Kind.best, f"best {plain_best(event)}")]
         case FreeWinMeasured():
             return [Line(Kind.free, f"free: {of_free_win(event.win)}")]
         case _:
             return [Line(Kind.phase, _of_phase(event))]
+
+
+def plain_best(event: BestImproved) -> str:
+    """Without the schedule, which stands beside the candidate when it is judged."""
+    return of_best(msgspec.structs.replace(event, schedule=""))
 
 
 def _of_phase(event: JobQueued | JobStarted | Progress | TaskOpened | BaselineMeasured) -> str:

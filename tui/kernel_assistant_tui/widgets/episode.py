@@ -9,10 +9,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
-from kernel_assistant.session.words import of_best
 from kernel_assistant_tui.pane_keys import bindings_of
 from kernel_assistant_tui.view.job_view import JobView
 from kernel_assistant_tui.view.lines import Kind, Line
+from kernel_assistant_tui.view.telling import plain_best
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
 from kernel_assistant_tui.widgets.line_view import LineView, Plain
 
@@ -141,7 +141,8 @@ class Episode(Vertical):
             self.query_one("#episode-head", Static).update(_EMPTY)
             self.query_one("#episode-foot", Static).update("")
             return
-        parts = [view.phase, view.counts if view.candidates else "", f"best {of_best(view.best)}" if view.best else ""]
+        best = f"best {plain_best(view.best)}" if view.best else ""
+        parts = [view.phase, view.counts if view.candidates else "", best]
         dot = glyph(" · ", " - ")
         self.query_one("#episode-head", Static).update(clean(dot.join(part for part in parts if part)))
         here, found = self.lines.matches

@@ -178,8 +178,10 @@ class Training(Vertical, can_focus=True):
         if status is None:
             parts.append((dot + NO_STATUS, "$text 60%"))
         else:
-            parts += [f"{dot}{clean(status.stage)}{dot}", (status.state.value, _STATES.get(status.state, "bold"))]
-            parts.append(f"{dot}step {status.step}")
+            over = bool(seen.stages) and not status.state.active
+            parts += [dot if over else f"{dot}{clean(status.stage)}{dot}"]
+            parts.append((status.state.value, _STATES.get(status.state, "bold")))
+            parts.append("" if over else f"{dot}step {status.step}")
             parts.append(f"{dot}{_asked(wish)}" if status.state.active and _pending(status, wish) else "")
         if seen.stages:
             spent, limit = sum(one.seconds for one in seen.stages), sum(one.limit for one in seen.stages)
