@@ -27,6 +27,7 @@ class Rate:
 
 
 _H200 = "one H200, 16 cores"
+_CORES = "two cores by processor time (docs/training_recipes.md)"
 RATES = {
     ("pretrain", "cuda"): Rate(1.7e6, f"tokens of pre-training, 11.3 M parameters, {_H200} (39)"),
     ("tune", "cuda"): Rate(140e3, f"tokens of fine-tuning, 11.3 M parameters, {_H200} (42)"),
@@ -35,11 +36,9 @@ RATES = {
     ("quick", "cuda"): Rate(21.9, f"quick evaluations, {_H200} (20)"),
     ("full", "cuda"): Rate(1 / 1.26, f"full evaluations, {_H200} (20)"),
     ("filter", "cuda"): Rate(1 / 8.0, "candidates for tasks a worker: the CPU's figure, not measured on a GPU", False),
-    ("pretrain", "cpu"): Rate(
-        2.0e3, "tokens of pre-training, 11.3 M parameters, two busy cores (docs/training_recipes.md)"
-    ),
-    ("tune", "cpu"): Rate(1.5e3, "tokens of fine-tuning, 11.3 M parameters, two busy cores (docs/training_recipes.md)"),
-    ("decode", "cpu"): Rate(200.0, "generated tokens, 11.3 M parameters, two busy cores (docs/training_recipes.md)"),
+    ("pretrain", "cpu"): Rate(520.0, f"tokens of training, 11.3 M parameters, {_CORES}"),
+    ("tune", "cpu"): Rate(520.0, f"tokens of training, 11.3 M parameters, {_CORES}"),
+    ("decode", "cpu"): Rate(140.0, f"generated tokens, 11.3 M parameters, 16 rows, {_CORES}"),
     ("episodes", "cpu"): Rate(3.4, "episodes of the teacher, 8 of 16 cores (41)"),
     ("quick", "cpu"): Rate(0.45, "evaluations, two busy cores (docs/tasks.md)"),
     ("full", "cpu"): Rate(0.2, "full evaluations: not measured, half of the quick ones", False),
