@@ -68,6 +68,16 @@ def test_milestones(found, expected):
 
 
 @pytest.mark.parametrize(
+    ("eager", "compiled", "expected"),
+    [((1.02, 1.1), (1.01, 1.1), 3), ((1.02, 1.1), (0.99, 1.1), 2), ((0.99, 1.1), (1.01, 1.1), 1)],
+)
+def test_luck_earns_no_milestone(eager, compiled, expected):
+    found = judged(eager=1.06, compiled=1.06)
+    timing = msgspec.structs.replace(found.timing, speedup_vs_eager_ci=eager, speedup_vs_compile_ci=compiled)
+    assert reward(msgspec.structs.replace(found, timing=timing), "milestone").value == expected
+
+
+@pytest.mark.parametrize(
     ("found", "expected"),
     [
         (judged(Outcome.incorrect), -1),

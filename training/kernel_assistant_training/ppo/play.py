@@ -25,6 +25,7 @@ from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records import Candidate, Evaluation, Outcome, Stage, Step, StopReason, Tier
 from kernel_assistant.records.transcript import Message, Transcript, Usage
 from kernel_assistant.sandbox.contract import Sandbox
+from kernel_assistant.serving.template import CONTROL_TOKENS
 from kernel_assistant_training.decode import Asked as Prompt
 from kernel_assistant_training.nominal import nominal_baseline, nominal_times
 from kernel_assistant_training.ppo.pool import Asked
@@ -179,7 +180,7 @@ class _Episode:
             stop=stop.value,
             calls=asked_for(transcript),
             candidates=tuple(candidate.hash() for candidate, _ in judged),
-            outcomes=tuple(evaluation.outcome.value for _, evaluation in judged),
+            outcomes=tuple("residual" if one.correct and one.residual else one.outcome.value for _, one in judged),
             best_ms=best if best < FOR_EVER else None,
             eager_ms=self._opened.baseline.eager_ms,
             void=self._void,
@@ -228,7 +229,7 @@ class _Episode:
 
     def _confirmed(self) -> Evaluation | None:
         """The full protocol's word on the best candidate, where it can earn more than the quick tier's."""
-        best = Tried(tuple(self._steps)).finalists()[:1]
+        best = Tried(tuple(step for step in self._steps if not step.evaluations[0].residual)).finalists()[:1]
         if not best or not needs_full(self._setting.options.scheme):
             return None
         quick = next(step.evaluations[0] for step in self._steps if step.candidates == tuple(best))
@@ -250,14 +251,16 @@ class _Episode:
 
 def asked_for(transcript: Transcript) -> tuple[str, ...]:
     """For each reply: "evaluate" (something was judged), "finish", "idle" (nothing was asked), "schema" (a call, a plan
-    or a head of directives that could not be read), or "tool" (another one of the full profile's)."""
+    or a head of directives that could not be read, or a turn of somebody else's that it wrote), or "tool" (another one
+    of the full profile's)."""
     known = tuple(tool["function"]["name"] for tool in transcript.tools)
     found = []
     for place, message in enumerate(transcript.messages):
         if message.role == "assistant":
             answers = takewhile(lambda one: one.role != "assistant", transcript.messages[place + 1 :])
             judged = any(one.candidate for one in answers)
-            found.append("evaluate" if judged else _asked_without_judge(message, known))
+            forged = any(token in message.content for token in CONTROL_TOKENS)
+            found.append("schema" if forged else "evaluate" if judged else _asked_without_judge(message, known))
     return tuple(found)
 
 
