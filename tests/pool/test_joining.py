@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -12,12 +14,13 @@ import psutil
 import pytest
 
 from kernel_assistant.errors import HostError, MissingError, UsageError
+from kernel_assistant.remote.ssh import Channel
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.frames import read_frame, write_frame
 from kernel_assistant_training.ppo.pool_events import Greeting
 from kernel_assistant_training.ppo.pool_kind import device_kind, hold_to_version, hold_together, own_version
 from kernel_assistant_training.ppo.pool_quiet import Quiet
-from kernel_assistant_training.ppo.pool_ssh import MODULE
+from kernel_assistant_training.ppo.pool_ssh import MODULE, ChannelWire
 from tests.pool.piped import OPTIONS, Piped
 
 H200 = DeviceFacts(target="cuda", name="NVIDIA H200", arch="sm_90", driver="580.65.06", threads=192)
@@ -137,3 +140,18 @@ def test_compilers_and_what_is_timed_take_turns():
         one.join()
     assert {one for one in seen if "time" in one} == {("time",)}
     assert ("build", "build") in seen, "builds go side by side"
+
+
+def test_a_machine_that_takes_nothing_holds_up_its_own_sender_alone():
+    ours, theirs = socket.socketpair()
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(["sleep", "60"]) as process:
+        wire = ChannelWire(Channel("box", ours, process, errors), "python", silent_seconds=0.3)
+        try:
+            with pytest.raises(HostError, match="box: it takes nothing any more"):
+                wire.send({"give": "x" * (16 << 20)})
+            with pytest.raises(HostError, match="box: it said nothing for 0 s"):
+                wire.receive(0.1)
+        finally:
+            process.kill()
+            wire.close()
+            theirs.close()

@@ -15,8 +15,8 @@ from kernel_assistant_training.ppo.pool_worker import Job
 AHEAD = 3
 #: Of a task that is cut into parts. Opening it costs as much as judging some ten candidates.
 LEAST_PART = 8
-#: Machines that are lost at a task before it is given up.
-MOST_LOSSES = 2
+#: Machines that are lost at a task before it is given up, and that are lost with it while it waits there.
+MOST_LOSSES, MOST_MOVES = 2, 8
 
 
 @dataclass(frozen=True)
@@ -93,17 +93,18 @@ class Shares:
         self._open.pop(machine, None)
         void, moved = 0, []
         for number, job in self._given.pop(machine, {}).items():
-            if number in self._begun:
-                self._begun.discard(number)
-                job.losses += 1
-                left = len(job.candidates) - len(job.found)
-                given_up = left if job.losses >= MOST_LOSSES else min(left, 1)
-                job.found += [None] * given_up
-                void += given_up
-                if job.losses >= MOST_LOSSES or (left and given_up == left):
-                    job.why = why
-                    continue
-            moved.append(job)
+            begun = number in self._begun
+            self._begun.discard(number)
+            job.losses, job.moves = job.losses + begun, job.moves + 1
+            last = job.losses >= MOST_LOSSES or job.moves >= MOST_MOVES
+            left = len(job.candidates) - len(job.found)
+            given_up = left if last else min(left, int(begun))
+            job.found += [None] * given_up
+            void += given_up
+            if last or (left and given_up == left):
+                job.why = why
+            else:
+                moved.append(job)
         self._waiting[:0] = moved
         return Damage(void, len(moved))
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -48,15 +48,17 @@ class Station:
         count = options.workers or (len(devices) if options.target == "cuda" else 1)
         self.sandbox = choose(options.sandbox)
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-pool-"))
-        self._compiler = QuietCompiler(
-            devices[0], self.sandbox, self._folder, self._cancel, threads=options.builders or cores()
-        )
+        # What is timed on a GPU needs a core for each worker.
+        spare = max(1, len(os.sched_getaffinity(0)) - (count if options.target == "cuda" else 0))
+        threads = options.builders or spare
+        self._compiler = QuietCompiler(devices[0], self.sandbox, self._folder, self._cancel, threads=threads)
         turns: list[AbstractContextManager[object]] = [threading.Lock() for _ in devices]
         if options.target == "cpu":
             self._compiler.quiet = Quiet()
             turns = [self._compiler.quiet]
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Job]] = deque()
+        self._wanted: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
         self.workers: list[PoolWorker] = []
         try:
@@ -84,8 +86,9 @@ class Station:
 
     def give(self, number: int, job: Job) -> None:
         """Returns at once. What the job asks for is built from now on."""
-        self._compiler.begin(one for one, _ in job.candidates if not screen(one, job.task.graph))
         with self._changed:
+            self._wanted.update(one.hash() for one, _ in job.candidates)
+            self._compiler.begin(one for one, _ in job.candidates if not screen(one, job.task.graph))
             self._waiting.append((number, job))
             self._changed.notify()
 
@@ -125,8 +128,6 @@ class Station:
         """Until the worker or the station ends."""
         while not worker.lost and (found := self._next(worker)) is not None:
             self._do(worker, *found)
-        if worker.lost:
-            self._tell(WorkerLost(why=worker.lost, left=sum(not one.lost for one in self.workers)))
 
     def _tell(self, event: Event) -> None:
         """Nothing any more once the station ends: what is killed then says nothing of its candidate."""
@@ -157,10 +158,26 @@ class Station:
             told = len(job.found)
 
         self._tell(Began(job=number))
-        worker.do(job, progress)
-        self._compiler.forget(one for one, _ in job.candidates)
+        try:
+            worker.do(job, progress)
+        except Exception as error:
+            # The head must not wait for it; this thread ends with the traceback.
+            worker.lost = job.why = f"internal {type(error).__name__}: {error}"
+            self._end(worker, number, job, progress)
+            raise
+        self._end(worker, number, job, progress)
+
+    def _end(self, worker: PoolWorker, number: int, job: Job, progress: Callable[[], None]) -> None:
+        """Of a job: every candidate has an answer, builds that nobody wants any more are forgotten."""
+        job.found += [None] * (len(job.candidates) - len(job.found))
+        progress()
+        with self._changed:
+            self._wanted.subtract(one.hash() for one, _ in job.candidates)
+            self._compiler.forget(one for one, _ in job.candidates if not self._wanted[one.hash()])
         is_open = tuple(one.has_open for one in self.workers if one.has_open)
         self._tell(Ended(job=number, why=job.why, open=is_open))
+        if worker.lost:
+            self._tell(WorkerLost(why=worker.lost, left=sum(not one.lost for one in self.workers)))
 
 
 def _devices(target: str) -> list[DeviceFacts]:
@@ -174,7 +191,3 @@ def _devices(target: str) -> list[DeviceFacts]:
             "show one kind to the pool: CUDA_VISIBLE_DEVICES",
         )
     return devices
-
-
-def cores() -> int:
-    return max(1, len(os.sched_getaffinity(0)))

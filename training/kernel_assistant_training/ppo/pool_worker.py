@@ -35,7 +35,8 @@ class Opened:
 @dataclass(eq=False)
 class Job:
     """A task with candidates; `found` has one entry for each once it is done, None where the judge was lost at it.
-    Without `opened` the task cannot be judged, and `why` says so. `losses` counts machines that were lost at it."""
+    Without `opened` the task cannot be judged, and `why` says so. `losses` counts machines that were lost at it,
+    `moves` those that were lost with it, begun or not."""
 
     task: Task
     candidates: tuple[tuple[Candidate, Tier], ...]
@@ -43,6 +44,7 @@ class Job:
     opened: Opened | None = None
     why: str = ""
     losses: int = 0
+    moves: int = 0
 
 
 class PoolWorker:
