@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from kernel_assistant.errors import StoreError, boundary
 from kernel_assistant_training.tracking.curves import Curve, Numbers, Stage
 from kernel_assistant_training.tracking.panels import Kind, Panel
-from kernel_assistant_training.tracking.style import HELD_OUT, RC, WORST, colour, scale, whole_steps
+from kernel_assistant_training.tracking.style import HELD_OUT, HELD_OUT_DASHES, RC, WORST, colour, scale, whole_steps
 
 #: Points that are marked one by one; beyond it they are a range and a mean.
 MARKED = 60
@@ -76,7 +76,8 @@ def draw_panel(axes: Axes, panel: Panel, parts: Sequence[Mapping[str, Curve]]) -
 
 def draw_curve(axes: Axes, curve: Curve, hue: str, label: str, name: str = "") -> None:
     """Its mean, and the range of runs or of neighbouring points as a band."""
-    marker = ("D" if name.startswith(HELD_OUT) else "o") if curve.steps.size <= MARKED else ""
+    marker, dashes = ("D", HELD_OUT_DASHES) if name.startswith(HELD_OUT) else ("o", "-")
+    marker = marker if curve.steps.size <= MARKED else ""
     several = bool((curve.low < curve.high).any())
     if curve.steps.size <= MARKED or several:
         if several:
@@ -85,7 +86,7 @@ def draw_curve(axes: Axes, curve: Curve, hue: str, label: str, name: str = "") -
     else:
         axes.fill_between(*_ranges(curve), color=hue, alpha=0.25, linewidth=0)
         steps, values = smooth(curve)
-    axes.plot(steps, values, color=hue, label=label, marker=marker, markersize=3.5)
+    axes.plot(steps, values, color=hue, label=label, marker=marker, markersize=3.5, linestyle=dashes)
 
 
 def smooth(curve: Curve) -> tuple[Numbers, Numbers]:

@@ -24,6 +24,8 @@ WIDTH, HEIGHT = 11.0, 2.1
 STRIP = 0.28
 #: Of the width: names of narrower stages are turned.
 NARROW = 0.09
+#: Of the width, between two of these.
+APART = 0.025
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def overview(parts: Sequence[Part], heading: str, path: Path) -> list[Path]:
             draw_panel(axes, panel, [one for curves in placed if (one := of_panel(panel, curves))])
             _bands(axes, edges)
         rows[-1].set_xlabel("minutes of training, without pauses")
-        rows[-1].set_xlim(0, max(edges[-1], 1e-3))
+        rows[-1].set_xlim(0, max(1.01 * edges[-1], 1e-3))
         _names(strip, [part.name for part in parts], edges)
         return save(figure, heading, "", path)
 
@@ -83,15 +85,19 @@ def _names(strip: Axes, names: Sequence[str], edges: Sequence[float]) -> None:
     """In a row of their own; those of narrow stages are turned."""
     _bands(strip, edges)
     strip.set_axis_off()
+    free = 0.0
     for name, (begin, end) in zip(names, pairwise(edges), strict=True):
         narrow = end - begin < NARROW * edges[-1]
+        place = max((begin + end) / 2, free) if narrow else (begin + end) / 2
+        free = place + APART * edges[-1]
         strip.text(
-            (begin + end) / 2,
+            place,
             0.05 if narrow else 0.3,
             name,
             ha="left" if narrow else "center",
             va="bottom",
             rotation=40 if narrow else 0,
+            rotation_mode="anchor",
             transform=strip.get_xaxis_transform(),
             color="#444444",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from kernel_assistant_training.tracking.panels import Kind
 
@@ -14,6 +14,8 @@ BLUE, GREEN, PURPLE, SKY, ORANGE = "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "
 VERMILION = "#D55E00"
 COLOURS = (BLUE, GREEN, PURPLE, ORANGE, SKY)
 HELD_OUT = "held_out_"
+#: What lies under it shows through, and it does not differ by colour alone.
+HELD_OUT_DASHES = (0, (4, 1.5))
 #: Of explained variance, below which a curve is drawn as here.
 WORST = -1.0
 #: matplotlib's own type of it is a list of all its names.
@@ -51,6 +53,8 @@ def scale(axes: Axes, kind: Kind, lowest: float, highest: float) -> None:
     """The axis of values between these."""
     if kind is Kind.log and lowest > 0 and highest > 10 * lowest:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if highest < 1000 * lowest else (1.0,)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     elif kind is Kind.share:
         axes.yaxis.set_major_formatter(FuncFormatter(_percent))
         axes.set_ylim(0, min(1.0, 1.15 * highest) + 0.02 if highest > 0 else 1.0)
@@ -63,11 +67,15 @@ def scale(axes: Axes, kind: Kind, lowest: float, highest: float) -> None:
     elif kind is Kind.whole:
         axes.set_ylim(lowest - 0.3, highest + 0.3)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    if axes.get_yscale() == "linear" and kind is not Kind.share:
+    if kind is not Kind.share:
         axes.yaxis.set_major_formatter(FuncFormatter(_short))
 
 
 def whole_steps(axes: Axes) -> None:
+    first, last = axes.get_xlim()
+    if last - first < 1:
+        # There is one step.
+        axes.set_xlim((first + last) / 2 - 1, (first + last) / 2 + 1)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(_short))
 
