@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -194,8 +196,21 @@ def test_a_stage_that_does_not_listen_is_killed_at_its_limit(run, tmp_path):
     assert code == 137 and "was ended at its limit of 2 s and left no model" in err and "higher limit" in err
 
 
+def test_a_full_disk_is_named_and_the_run_goes_on(run, tmp_path):
+    """Files may not grow beyond what the first steps need, as on a disk that is full."""
+    folder, stages = tmp_path / "run", (stage("first", to=30),)
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1500, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    code, _, err = ended(run(*stages, preexec_fn=full))
+    assert code != 0 and "Traceback" not in err
+    assert "first" in err and 1 <= counted(folder / "01-first") < 30
+    assert ended(run(*stages))[0] == 0
+    assert counted(folder / "01-first") == 30
+    # The line that did not fit is the one that is missing.
+    assert len(set(range(1, 31)) - {step for _, step in steps(folder)}) <= 1
+
+
 def test_pause_and_stop_are_for_the_whole(run, tmp_path):
-    folder, stages = tmp_path / "run", (stage("first", to=30, every=0.05), stage("second", to=2))
+    folder, stages = tmp_path / "run", (stage("first", to=100, every=0.04), stage("second", to=2))
     process = run(*stages)
     until(lambda: counted(folder / "01-first") >= 2)
     ask(folder, Wish.pause)
@@ -209,6 +224,6 @@ def test_pause_and_stop_are_for_the_whole(run, tmp_path):
     ask(folder, Wish.stop)
     code, out, _ = ended(process)
     assert code == 0 and "stopped; go on:" in out
-    assert counted(folder / "01-first") < 30 and not (folder / "02-second").exists()
+    assert counted(folder / "01-first") < 100 and not (folder / "02-second").exists()
     assert ended(run(*stages))[0] == 0
-    assert (folder / "02-second" / "model" / "config.json").read_text() == "32"
+    assert (folder / "02-second" / "model" / "config.json").read_text() == "102"

@@ -6,11 +6,12 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from kernel_assistant.errors import UsageError
+from kernel_assistant.errors import StoreError, UsageError
 from kernel_assistant.records import decode
 from kernel_assistant_training.interrupts import Interrupted
 from kernel_assistant_training.pipeline.board import board
@@ -58,7 +59,9 @@ def main(words: list[str]) -> None:
         try:
             outcome = pipeline.go(last)
         except StageFailed:
-            write_report(run)
+            # Why it failed counts, also where that leaves no room for a report.
+            with suppress(StoreError):
+                write_report(run)
             raise
         whole = outcome is Outcome.ended and last + 1 == len(recipe.stage)
         for line in finish(run, name, use=options.use) if whole else ():

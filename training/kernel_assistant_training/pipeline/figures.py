@@ -34,6 +34,10 @@ class Copier:
 
     def __init__(self, stage: Path, run: Path, at: int) -> None:
         self._from, self._to = stage / METRICS, run / METRICS
+        # A kill or a full disk may have cut its last line off.
+        with boundary(StoreError, f"cannot write {self._to}"), self._to.open("ab+") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
         self.at = at
         self.step = 0
         self.newest: dict[str, float] = {}

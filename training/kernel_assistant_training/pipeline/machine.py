@@ -41,7 +41,8 @@ def _commit() -> str:
     """Of a checkout; an installed package has none."""
     if not (_ROOT / ".git").exists():
         return ""
-    words = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    # Without a refreshed index: nothing is written into a checkout.
+    words = ["git", "--no-optional-locks", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):

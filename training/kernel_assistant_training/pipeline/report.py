@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.errors import MissingError, StoreError, UsageError
 from kernel_assistant_training.pipeline.board import clock
 from kernel_assistant_training.pipeline.figures import lines, numbers, said
 from kernel_assistant_training.pipeline.finish import exported
@@ -198,7 +198,7 @@ def _plots(run: Path) -> tuple[list[Path], str]:
 
     try:
         return write_plots(run), ""
-    except (MissingError, UsageError) as error:
+    except (MissingError, StoreError, UsageError) as error:
         return [], f"{error.cause} ({error.next_step})"
 
 
