@@ -29,9 +29,7 @@ def asked(count, temperature=1.0, most=9):
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gemma2", "gpt2", "mixtral", "lfm2"])
-def test_the_trainer_says_of_replies_what_the_engine_said(kind, tmp_path, monkeypatch):
-    # Prompts go through in several stretches.
-    monkeypatch.setattr(module, "STRETCH", 4)
+def test_the_trainer_says_of_replies_what_the_engine_said(kind, tmp_path):
     actor = Actor.load(save(kind, tmp_path), CPU, ModelOptions(lora=4, checkpointing=True))
     wanted = asked(6)
     replies = TransformersEngine(actor, [], rows=4).decode(wanted)

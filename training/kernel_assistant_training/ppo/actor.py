@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from kernel_assistant.errors import MissingError, UsageError
-from kernel_assistant_training.ppo.base import LARGE, ModelOptions, folder_of, load_base, logits_of
+from kernel_assistant_training.ppo.base import ADAPTER, LARGE, ModelOptions, folder_of, load_base, logits_of
 from kernel_assistant_training.ppo.losses import entropy
 from kernel_assistant_training.ppo.together import Together
 
@@ -184,15 +184,20 @@ class Actor(nn.Module):
         found = {name: one for name, one in self.model.state_dict().items() if name in known or name not in every}
         return _half(found), _half(self.head.state_dict())
 
+    def save_weights(self, folder: Path) -> dict[str, Tensor]:
+        """Those of the model, all of them, into a folder that is there; the head's are given back."""
+        if self.sharded:
+            self.together.tell(WHOLE)
+        weights, head = self.whole()
+        small = sum(weight.nbytes for weight in weights.values()) < _SMALL
+        self.model.save_pretrained(folder, state_dict=weights, max_shard_size=_PART if small else _LARGE_PART)
+        return head
+
     def save(self, folder: Path) -> None:
         """In bfloat16, into a folder that is there; what surrounds the weights (vocabulary, configuration) is the
         caller's to copy. With adapters those alone, in float32."""
-        if self.sharded:
-            self.together.tell(WHOLE)
         if self.adapters is None:
-            weights, head = self.whole()
-            small = sum(weight.nbytes for weight in weights.values()) < _SMALL
-            self.model.save_pretrained(folder, state_dict=weights, max_shard_size=_PART if small else _LARGE_PART)
+            head = self.save_weights(folder)
         else:
             head = _half(self.head.state_dict())
             self.adapters.save(folder)
@@ -211,7 +216,7 @@ def full(weight: Tensor) -> Tensor:
 
 def has_adapter(folder: Path) -> bool:
     """Whether a checkpoint has adapters, which PEFT is needed for."""
-    return (folder / "adapter" / "base.json").is_file()
+    return (folder / ADAPTER / "base.json").is_file()
 
 
 def _loaded(folder: Path, device: torch.device, options: ModelOptions) -> tuple[PreTrainedModel, Adapters | None]:

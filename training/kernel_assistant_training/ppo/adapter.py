@@ -16,10 +16,10 @@ from transformers import PreTrainedModel
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import Record
+from kernel_assistant_training.ppo.base import ADAPTER
 
 #: Below a checkpoint, in PEFT's own form.
-FOLDER = "adapter"
-_WEIGHTS, _CONFIG, _BASE = "adapter_model.safetensors", "adapter_config.json", "base.json"
+_WEIGHTS, _BASE = "adapter_model.safetensors", "base.json"
 _NOW, _FIRST = "default", "first"
 #: Bytes of a sample, and samples of a file.
 _SAMPLE, _SAMPLES = 1 << 16, 64
@@ -34,7 +34,7 @@ class BaseNamed(Record, frozen=True, kw_only=True):
 
 def base_of(folder: Path) -> Path:
     """The folder of a checkpoint's base. Raises UsageError where it is not there, or another."""
-    named = msgspec.json.decode((folder / FOLDER / _BASE).read_bytes(), type=BaseNamed)
+    named = msgspec.json.decode((folder / ADAPTER / _BASE).read_bytes(), type=BaseNamed)
     base = Path(named.path)
     if not base.is_dir():
         raise UsageError(f"{folder} has adapters to {base}, which is not there", "put the base there again")
@@ -74,10 +74,19 @@ class Adapters:
     @classmethod
     def load(cls, model: PreTrainedModel, folder: Path) -> Self:
         """Those of a checkpoint, on its base."""
-        named = msgspec.json.decode((folder / FOLDER / _BASE).read_bytes(), type=BaseNamed)
+        named = msgspec.json.decode((folder / ADAPTER / _BASE).read_bytes(), type=BaseNamed)
         found = cls(_with(model, _config(folder)), named)
         found._take(folder, _NOW)
         return found
+
+    @property
+    def base(self) -> Path:
+        return Path(self._base.path)
+
+    @property
+    def rank(self) -> int:
+        config: Any = self.peft.peft_config[_NOW]
+        return int(config.r)
 
     def keep_first(self, folder: Path) -> None:
         """The adapters of this checkpoint are what `as_first` is, unless they change nothing: then it is the base."""
@@ -103,7 +112,7 @@ class Adapters:
 
     def save(self, folder: Path) -> None:
         """Below a folder that is there."""
-        target = folder / FOLDER
+        target = folder / ADAPTER
         target.mkdir()
         known: Mapping[str, Any] = get_peft_model_state_dict(self.peft, adapter_name=_NOW, save_embedding_layers=False)
         weights = {name: weight.detach().float().cpu().contiguous() for name, weight in known.items()}
@@ -116,7 +125,7 @@ class Adapters:
     def _take(self, folder: Path, name: str) -> None:
         found: Any = set_peft_model_state_dict(self.peft, _weights(folder), adapter_name=name)
         if found.unexpected_keys:
-            raise UsageError(f"{folder / FOLDER} has adapters of another model", "name the folder of a checkpoint")
+            raise UsageError(f"{folder / ADAPTER} has adapters of another model", "name the folder of a checkpoint")
 
 
 def _with(model: PreTrainedModel, config: LoraConfig) -> PeftModel:
@@ -125,10 +134,10 @@ def _with(model: PreTrainedModel, config: LoraConfig) -> PeftModel:
 
 
 def _config(folder: Path) -> LoraConfig:
-    config: Any = LoraConfig.from_pretrained(str(folder / FOLDER))
+    config: Any = LoraConfig.from_pretrained(str(folder / ADAPTER))
     config.inference_mode = False
     return config  # type: ignore[no-any-return]
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / FOLDER / _WEIGHTS)
+    return load_file(folder / ADAPTER / _WEIGHTS)

@@ -12,6 +12,8 @@ from transformers.utils import logging
 
 from kernel_assistant.errors import UsageError
 
+#: Below a checkpoint that has one.
+ADAPTER = "adapter"
 #: From so many parameters on layers are checkpointed by themselves.
 LARGE = 1_000_000_000
 

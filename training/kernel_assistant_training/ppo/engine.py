@@ -108,16 +108,19 @@ def engine(
     context: int,
     options: EngineOptions | None = None,
     folder: Path | None = None,
+    serving: Path | None = None,
     together: Together | None = None,
 ) -> Engine:
-    """The decoding loop where it can run the model. vLLM needs a `folder` of its own, which has the vocabulary. Raises
-    UsageError for one that cannot."""
+    """The decoding loop where it can run the model. vLLM needs the model's `folder`, which has the vocabulary, and one
+    to put weights into. Raises UsageError for one that cannot."""
     options, together = options or EngineOptions(), together or Together()
     if options.kind == "vllm":
         from kernel_assistant_training.ppo.engine_vllm import VllmEngine
 
-        assert folder is not None
-        return VllmEngine(actor, ends, rows=rows, context=context, options=options, folder=folder)
+        assert folder is not None and serving is not None
+        return VllmEngine(
+            actor, ends, rows=rows, context=context, options=options, folder=folder, serving=serving / "serving"
+        )
     if actor.sharded:
         raise UsageError("a model in parts generates by vLLM alone", "add --engine vllm, or leave --shard out")
     fits = len(ends) == 1 and _fits(actor)

@@ -8,26 +8,28 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import StaticCache
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from kernel_assistant_training.decode import Asked, Reply
 from kernel_assistant_training.ppo.actor import Actor
 
-#: Tokens of a prompt that go through the model at once.
-STRETCH = 4096
 #: Bytes of caches at once where no GPU says how many are free, and the share of those that are.
 ROOM, SHARE = 2 << 30, 0.6
 
 
 class TransformersEngine:
-    """Rows of like length together, at most `rows`, as many as there is room for. A model that cannot take a static
-    cache may keep more than keys and values, which padding would change: its rows are of the same length."""
+    """At most `rows` together, as many as there is room for. Each prompt goes through alone, without padding, so that a
+    flash kernel takes it; then the caches are put together. A model that keeps more than keys and values of all tokens
+    (sliding windows, convolutions, states) decodes prompts of the same length together instead."""
 
     def __init__(self, actor: Actor, ends: Sequence[int], *, rows: int) -> None:
         self._actor, self._ends, self._rows = actor, set(ends), rows
         model: Any = actor.model
-        self._static = bool(getattr(model, "_can_compile_fullgraph", False))
         self._last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+        with actor.generating():
+            _, cache = self._read(torch.zeros((1, 2), dtype=torch.long, device=actor.device), None)
+        self._joins = isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers)
 
     def load(self, actor: Actor) -> None:
         self._actor = actor
@@ -53,7 +55,7 @@ class TransformersEngine:
             first, length = asked[some[0]], len(asked[number].prompt)
             longest = len(first.prompt) + max(asked[each].most for each in some)
             fits = len(some) <= self._rows and longest * len(some) <= room
-            if batch and not (fits and (self._static or length == len(first.prompt))):
+            if batch and not (fits and (self._joins or length == len(first.prompt))):
                 yield batch
                 batch = []
             batch.append(number)
@@ -74,17 +76,12 @@ class TransformersEngine:
         return max(1, free // each)
 
     def _together(self, asked: Sequence[Asked]) -> list[Reply]:
-        longest, most = max(len(one.prompt) for one in asked), max(one.most for one in asked)
-        device = self._actor.device
-        ids = torch.tensor([[0] * (longest - len(one.prompt)) + list(one.prompt) for one in asked], device=device)
-        there = torch.tensor([[0] * (longest - len(one.prompt)) + [1] * len(one.prompt) for one in asked])
         draws = [torch.Generator().manual_seed(one.seed) for one in asked]
         replies: list[tuple[list[int], list[float]]] = [([], []) for _ in asked]
-        with self._actor.generating() as model:
-            cache: Any = StaticCache(config=model.config, max_cache_len=longest + most) if self._static else None
-            mask = there.to(device) if self._static else None
-            for _ in range(most):
-                logits, cache = self._next(model, ids, mask, cache)
+        device = self._actor.device
+        with self._actor.generating():
+            logits, cache, mask = self._begun([torch.tensor([one.prompt], device=device) for one in asked])
+            while True:
                 logprobs = logits.float().log_softmax(-1).cpu()
                 chosen = [_chosen(*each) for each in zip(logprobs, asked, draws, strict=True)]
                 for row, (token, (written, said), one) in enumerate(zip(chosen, replies, asked, strict=True)):
@@ -93,30 +90,32 @@ class TransformersEngine:
                         said.append(float(logprobs[row, token]))
                 if all(self._ended(written, one) for (written, _), one in zip(replies, asked, strict=True)):
                     break
-                ids = torch.tensor(chosen, device=device)[:, None]
                 mask = torch.nn.functional.pad(mask, (0, 1), value=1) if mask is not None else None
+                logits, cache = self._read(torch.tensor(chosen, device=device)[:, None], cache, mask)
         return [Reply(written, said, written[-1] in self._ends, []) for written, said in replies]
 
-    def _next(self, model: Any, ids: Tensor, mask: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
+    def _begun(self, prompts: Sequence[Tensor]) -> tuple[Tensor, Any, Tensor | None]:
+        """Logits (B, V) behind prompts (1, T) each, their cache, and where it is theirs (B, longest), None if it all
+        is."""
+        if not self._joins:
+            return *self._read(torch.cat(list(prompts)), None), None
+        longest = max(prompt.shape[1] for prompt in prompts)
+        logits, caches, masks = [], [], []
+        for prompt in prompts:
+            some, cache = self._read(prompt, None)
+            logits.append(some)
+            caches.append(cache)
+            masks.append(torch.nn.functional.pad(torch.ones_like(prompt), (longest - prompt.shape[1], 0)))
+        return torch.cat(logits), _joined(caches, longest), torch.cat(masks)
+
+    def _read(self, ids: Tensor, cache: Any, mask: Tensor | None = None) -> tuple[Tensor, Any]:
         """Logits (B, V) behind the last of `ids` (B, T), which are new; `mask` is of all tokens so far."""
-        out: Any
-        if mask is None:
-            out = model(ids, past_key_values=cache, use_cache=True, **self._last)
-            return out.logits[:, -1], out.past_key_values
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        before = mask.shape[1] - ids.shape[1]
-        for begin in range(0, ids.shape[1], STRETCH):
-            some = ids[:, begin : begin + STRETCH]
-            end = before + begin + some.shape[1]
-            out = model(
-                some,
-                attention_mask=mask[:, :end],
-                position_ids=positions[:, end - some.shape[1] : end],
-                past_key_values=cache,
-                use_cache=True,
-                **self._last,
-            )
-        return out.logits[:, -1], cache
+        model: Any = self._actor.model
+        more: dict[str, Any] = dict(self._last)
+        if mask is not None:
+            more |= {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1)[:, -ids.shape[1] :]}
+        out = model(ids, past_key_values=cache, use_cache=True, **more)
+        return out.logits[:, -1], out.past_key_values
 
     def _ended(self, written: list[int], one: Asked) -> bool:
         return len(written) == one.most or (written[-1:] != [] and written[-1] in self._ends)
@@ -126,3 +125,18 @@ def _chosen(logprobs: Tensor, one: Asked, draw: torch.Generator) -> int:
     if one.temperature == 0:
         return int(logprobs.argmax())
     return int(torch.multinomial((logprobs / one.temperature).softmax(-1), 1, generator=draw))
+
+
+def _joined(caches: Sequence[DynamicCache], longest: int) -> DynamicCache:
+    """One cache of all rows, filled up in front. Those that are given are emptied layer by layer."""
+    found = DynamicCache()
+    for number in range(len(caches[0].layers)):
+        keys, values = [], []
+        for cache in caches:
+            layer: Any = cache.layers[number]
+            pad = (0, 0, longest - layer.keys.shape[-2], 0)
+            keys.append(torch.nn.functional.pad(layer.keys, pad))
+            values.append(torch.nn.functional.pad(layer.values, pad))
+            layer.keys = layer.values = None
+        found.update(torch.cat(keys), torch.cat(values), number)
+    return found

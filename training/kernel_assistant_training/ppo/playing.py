@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from kernel_assistant_training.nominal import unbounded
 from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.arguments import play_of, sources_of
 from kernel_assistant_training.ppo.base import ModelOptions, folder_of
 from kernel_assistant_training.ppo.engine import EngineOptions, engine
 from kernel_assistant_training.ppo.play import PlayOptions
@@ -72,3 +74,24 @@ def play_once(
         played = Rollouts(judges, replies, speech, seed).play(chosen, episodes, ITERATION, play, store)
     store.close()
     return played.trajectories
+
+
+def episodes_of(options: argparse.Namespace) -> list[Trajectory]:
+    """Those of the folders that `trajectories` names, else played, as `add_play` was answered."""
+    if options.trajectories:
+        return [one for folder in options.trajectories for one in TrajectoryStore(folder).all()]
+    return play_once(
+        options.base,
+        options.out,
+        target=options.target,
+        tasks=options.tasks,
+        episodes=options.episodes,
+        play=play_of(options),
+        seed=options.seed,
+        workers=options.workers,
+        pool=tuple(options.pool),
+        known=tuple(options.known),
+        prompts=options.prompts,
+        rows=options.rows,
+        sources=sources_of(options),
+    )

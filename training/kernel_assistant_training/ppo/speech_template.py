@@ -37,7 +37,7 @@ class TemplateSpeech:
         self._marks.encode_special_tokens, self._plain.encode_special_tokens = False, True
         eos = tokenizer.eos_token or ""
         self._template = tokenizer.chat_template or CHAT_TEMPLATE.replace(TURN_END, eos)
-        closing = self._marks.encode(self._behind([], answer=False), add_special_tokens=False).ids
+        closing = self.tokens(self._behind([], answer=False), plain=False)
         special = {number for number, token in backend.get_added_tokens_decoder().items() if token.special}
         self.ends = tuple(dict.fromkeys([*(one for one in closing[:1] if one in special), *ends]))
         if not self.ends:
@@ -83,6 +83,11 @@ class TemplateSpeech:
     def text(self, ids: Sequence[int]) -> str:
         return str(self._plain.decode(list(ids), skip_special_tokens=False))
 
+    def tokens(self, text: str, *, plain: bool) -> list[int]:
+        """Of a text; `plain` that holds no control token, whatever it says."""
+        ids: list[int] = (self._plain if plain else self._marks).encode(text, add_special_tokens=False).ids
+        return ids
+
     def _behind(self, roles: Sequence[str], *, answer: bool = True) -> str:
         """What is rendered behind a reply that `roles` answer. Raises UsageError where the template refuses them."""
         found = self._rendered(["user", "assistant", *roles], answer=answer)
@@ -114,8 +119,8 @@ class TemplateSpeech:
     def _assembled(self, rendered: str, contents: Sequence[str]) -> list[int]:
         ids: list[int] = []
         for stretch, place in _stretches(rendered):
-            ids += self._marks.encode(stretch, add_special_tokens=False).ids if stretch else []
-            ids += self._plain.encode(contents[place], add_special_tokens=False).ids if place is not None else []
+            ids += self.tokens(stretch, plain=False)
+            ids += self.tokens(contents[place], plain=True) if place is not None else []
         return ids
 
 

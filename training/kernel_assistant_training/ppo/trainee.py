@@ -58,6 +58,7 @@ class Trainee:
                 context=options.context,
                 options=options.engine,
                 folder=newest,
+                serving=options.out,
                 together=together,
             )
         return cls(actor, learner, speech, replies)

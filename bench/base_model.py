@@ -1,0 +1,294 @@
+"""Agentic updates of a large model with adapters, at a long context, killed on the way and gone on with.
+
+`python -m bench.base_model --out FOLDER --base FOLDER` makes a random model of 7 B parameters with a vocabulary of its
+own, and has it play with the tools of the full profile. A random model says nothing that could be read: behind some
+tokens that it samples, a script's call follows, with the probabilities that the model gives it. Everything else is the
+product's: tools, judge, trajectories, advantages, update, checkpoints. `--size tiny` rehearses on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from bench.base_script import Script
+from kernel_assistant.session.training_run import Wish, ask
+from kernel_assistant_training.decode import Asked, Reply
+from kernel_assistant_training.episodes.subject import subjects
+from kernel_assistant_training.ppo import trainee
+from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.base import ModelOptions
+from kernel_assistant_training.ppo.batches import Rows
+from kernel_assistant_training.ppo.engine import Engine, EngineOptions
+from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.play import PlayOptions
+from kernel_assistant_training.ppo.stage import StageOptions, run
+from kernel_assistant_training.ppo.tasks import of_graph
+from kernel_assistant_training.ppo.trajectory import Said
+from kernel_assistant_training.ppo.update import UpdateOptions
+
+#: Widths; 7b is that of Mistral 7B (7.24 B parameters).
+SIZES: dict[str, dict[str, int]] = {
+    "7b": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+    "tiny": {"vocab_size": 4000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2},
+}
+HEADS = {
+    "7b": {"num_attention_heads": 32, "num_key_value_heads": 8},
+    "tiny": {"num_attention_heads": 4, "num_key_value_heads": 2},
+}
+#: Characters of Python sources that the vocabulary is trained on.
+CORPUS = {"7b": 30_000_000, "tiny": 2_000_000}
+MARKS = ("<|begin|>", "<|head|>", "<|/head|>", "<|eot|>")
+TEMPLATE = (
+    "<|begin|>{% for message in messages %}<|head|>{{ message['role'] }}<|/head|>\n{{ message['content'] }}<|eot|>"
+    "{% endfor %}{% if add_generation_prompt %}<|head|>assistant<|/head|>\n{% endif %}"
+)
+#: Tokens that are sampled in each reply, before the call.
+SAMPLED = 16
+
+
+def make_base(folder: Path, size: str, family: str, device: torch.device) -> None:
+    """Random weights in bfloat16, and a byte-level vocabulary of the standard library's sources."""
+    folder.mkdir(parents=True)
+    shape = {**SIZES[size], **HEADS[size]}
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=shape["vocab_size"] - len(MARKS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_sources(CORPUS[size]), trainer)
+    tokenizer.add_special_tokens(list(MARKS))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": MARKS[0], "eos_token": MARKS[3]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    known = AutoConfig.for_model(
+        family, **shape, max_position_embeddings=131072, eos_token_id=tokenizer.token_to_id(MARKS[3])
+    )
+    torch.manual_seed(0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    with device:
+        model: Any = AutoModelForCausalLM.from_config(known)  # type: ignore[no-untyped-call]
+    torch.set_default_dtype(before)
+    model.save_pretrained(folder, max_shard_size="4GB")
+
+
+def _sources(most: int) -> Iterator[str]:
+    for file in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*/*.py")):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        most -= len(text)
+        if most < 0:
+            return
+        yield text
+
+
+class Driven:
+    """An engine whose replies end with a script's calls, and that notes what it cost."""
+
+    def __init__(self, engine: Engine, actor: Actor, script: Script, notes: Path) -> None:
+        self._engine, self._actor, self._script, self._notes = engine, actor, script, notes
+        self._spent = {"sampled": 0, "prompts": 0, "sample_seconds": 0.0, "script_seconds": 0.0}
+        self._peak("start")
+
+    def decode(self, asked: Sequence[Asked]) -> list[Reply]:
+        began = time.monotonic()
+        begun = self._engine.decode([Asked(one.prompt, one.temperature, one.seed, SAMPLED) for one in asked])
+        sampled = time.monotonic()
+        replies = [self._ended(one, reply) for one, reply in zip(asked, begun, strict=True)]
+        self._spent["sampled"] += sum(len(one.ids) for one in begun)
+        self._spent["prompts"] += sum(len(one.prompt) for one in asked)
+        self._spent["sample_seconds"] += sampled - began
+        self._spent["script_seconds"] += time.monotonic() - sampled
+        return replies
+
+    def rest(self) -> None:
+        self._engine.rest()
+        self._peak("play", **self._spent)
+        self._spent = dict.fromkeys(self._spent, 0)
+
+    def load(self, actor: Actor) -> None:
+        self._peak("update")
+        self._engine.load(actor)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _ended(self, asked: Asked, begun: Reply) -> Reply:
+        """The sampled tokens, then the call, with what the model says of both."""
+        if begun.ended:
+            return begun
+        ids = [*begun.ids, *self._script.call(asked.prompt)][: asked.most]
+        rows = Rows.of(
+            [Said((*asked.prompt, *ids), ((len(asked.prompt), len(ids)),), (0.0,) * len(ids))], [0], self._actor.device
+        )
+        with torch.no_grad():
+            said = self._actor(rows.ids, rows.actions).logprobs[rows.actions].tolist()
+        return Reply(ids, [*begun.logprobs, *said[len(begun.ids) :]], ids[-1] in self._script.ends, [])
+
+    def _peak(self, what: str, **more: float) -> None:
+        """A line of what was the most since the last one, in GiB."""
+        if torch.cuda.is_available():
+            memory = {
+                "allocated": torch.cuda.max_memory_allocated() / 2**30,
+                "reserved": torch.cuda.max_memory_reserved() / 2**30,
+            }
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            memory = {"resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+        with self._notes.open("a") as file:
+            file.write(json.dumps({"what": what, "time": time.time(), **memory, **more}) + "\n")
+
+
+def train(options: argparse.Namespace) -> None:
+    """What the killed process does."""
+    subject = next(one for one in islice(subjects(1, options.target), 200) if "ka::pointwise" in one.answers[0].source)
+    task = of_graph(subject.graph, options.target)
+    real: Any = vars(trainee)["engine"]
+
+    def driven(actor: Actor, ends: Sequence[int], **more: Any) -> Engine:
+        script = Script(options.base, subject, options.target, options.context)
+        return Driven(real(actor, ends, **more), actor, script, options.out / "costs.jsonl")
+
+    vars(trainee)["engine"] = driven
+    stage = StageOptions(
+        stage="ppo_agent",
+        base=options.base,
+        out=options.out / "run",
+        target=options.target,
+        iterations=options.updates,
+        episodes=options.episodes,
+        evaluate_every=options.updates + 1,
+        play=PlayOptions(scheme="correctness", turns=200, reply=512, context=options.context, profile="full"),
+        update=UpdateOptions(rate=1e-5, head_rate=2e-5, steps=1, warmup=1, budget=options.context),
+        kl=KlControl(0.01),
+        model=ModelOptions(lora=16, checkpointing=True),
+        engine=EngineOptions("transformers"),
+    )
+    run(stage, [task])
+
+
+def watch(options: argparse.Namespace, words: list[str]) -> dict[str, Any]:
+    """Starts it, kills it in the middle of the update or play behind `kill_after`, starts it again; what it came to."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "bench.base_model", "--train", *words]
+    metrics = options.out / "run" / "metrics.jsonl"
+    first = subprocess.Popen(command)
+    while first.poll() is None and len(_lines(metrics)) <= options.kill_after:
+        time.sleep(0.2)
+    time.sleep(options.kill_seconds)
+    if first.poll() is not None:
+        raise SystemExit(f"it ended by itself, with {first.returncode}")
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    known, killed = len(_lines(metrics)), time.monotonic()
+    again = subprocess.Popen(command)
+    while again.poll() is None:
+        if time.monotonic() - began > options.seconds:
+            ask(options.out / "run", Wish.stop)
+        time.sleep(0.2)
+    return summary(options, known, again.returncode, killed - began, time.monotonic() - began)
+
+
+def summary(options: argparse.Namespace, known: int, code: int, killed: float, seconds: float) -> dict[str, Any]:
+    lines = [one for one in _lines(options.out / "run" / "metrics.jsonl") if one["step"]]
+    costs = _lines(options.out / "costs.jsonl")
+    plays = [one for one in costs if one["what"] == "play"]
+    steps = [one["step"] for one in lines]
+    peaks = {
+        f"{what}_{name}_gib": round(max(one[name] for one in costs if one["what"] == what), 2)
+        for what in ("play", "update")
+        for name in ("allocated", "reserved", "resident")
+        if any(name in one for one in costs)
+    }
+    return {
+        "exit_code": code,
+        "updates": len(set(steps)),
+        "steps_in_order": steps == sorted(set(steps)),
+        "killed_after_lines": known,
+        "killed_at_s": round(killed, 1),
+        "seconds": round(seconds, 1),
+        **peaks,
+        "longest_episode_tokens": max((one["episode_tokens"] for one in lines), default=0),
+        "turns": _mean(lines, "episode_turns"),
+        "pass_rate": _mean(lines, "pass_rate"),
+        "trained_tokens_per_s": _mean(lines, "tokens_per_s"),
+        "update_seconds": _mean(lines, "update_seconds"),
+        "sampled_tokens_per_s": _rate(plays, "sampled", "sample_seconds"),
+        "prompt_tokens_per_s_with_sampling": _rate(plays, "prompts", "sample_seconds"),
+        "judge_seconds": _mean(lines, "judge_seconds"),
+        "kl_sampler": _mean(lines, "kl_sampler"),
+        "ratio_left_out_share": _mean(lines, "ratio_left_out_share"),
+        "checkpoint_mib": round(sum(f.stat().st_size for f in _newest(options.out / "run").rglob("*")) / 2**20, 1),
+    }
+
+
+def _newest(folder: Path) -> Path:
+    return max(folder.glob("checkpoint-??????"))
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _mean(lines: Sequence[dict[str, Any]], name: str) -> float:
+    found = [float(one[name]) for one in lines if name in one]
+    return round(sum(found) / max(len(found), 1), 4)
+
+
+def _rate(lines: Sequence[dict[str, Any]], what: str, seconds: str) -> float:
+    total, spent = (sum(float(one[name]) for one in lines) for name in (what, seconds))
+    return round(total / max(spent, 1e-9), 1)
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="bench.base_model", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--base", type=Path, required=True, help="where the model is made, unless it is there")
+    parser.add_argument("--size", choices=SIZES, default="7b")
+    parser.add_argument("--family", choices=("llama", "qwen2"), default="llama")
+    parser.add_argument("--target", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--updates", type=int, default=20)
+    parser.add_argument("--episodes", type=int, default=2)
+    parser.add_argument("--context", type=int, default=32768)
+    parser.add_argument("--kill-after", type=int, default=8, help="updates")
+    parser.add_argument("--kill-seconds", type=float, default=3.0, help="behind that update")
+    parser.add_argument("--seconds", type=float, default=380.0, help="then it stops with a checkpoint")
+    parser.add_argument("--train", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    if options.train:
+        train(options)
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    if not options.base.is_dir():
+        make_base(options.base, options.size, options.family, torch.device(options.target))
+        torch.cuda.empty_cache()
+    made = round(time.monotonic() - began, 1)
+    found = {"made_seconds": made, **watch(options, words)}
+    (options.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,68 @@
+"""A real vLLM generates: its log-probabilities are the trainer's, also after an update."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import torch
+
+from kernel_assistant.serving.errors import EngineError
+from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.base import ModelOptions
+from kernel_assistant_training.ppo.batches import Rows
+from kernel_assistant_training.ppo.engine import EngineOptions, engine
+from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.trajectory import Said
+from kernel_assistant_training.ppo.update import Learner, UpdateOptions
+from tests.base.models import FAMILIES, save
+from tests.base.test_engines import asked
+from tests.ppo.trajectories import several
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+CPU = torch.device("cpu")
+
+
+def away(actor, wanted, replies):
+    """The largest difference between what sampler and trainer say of a token, in nats."""
+    said = [
+        Said((*one.prompt, *reply.ids), ((len(one.prompt), len(reply.ids)),), tuple(reply.logprobs))
+        for one, reply in zip(wanted, replies, strict=True)
+    ]
+    rows = Rows.of(said, range(len(said)), CPU)
+    with torch.no_grad():
+        mine = actor(rows.ids, rows.actions).logprobs
+    return float((mine - rows.sampled)[rows.actions].abs().max())
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_tokens_and_probabilities_are_those_of_the_newest_weights(rank, tmp_path, monkeypatch):
+    # vLLM's CPU build wants heads of 64 channels.
+    shape = {**FAMILIES["llama"], "hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1}
+    monkeypatch.setitem(FAMILIES, "llama", {**shape, "head_dim": 64})
+    base = save("llama", tmp_path / "base", scale=0.1)
+    actor = Actor.load(base, CPU, ModelOptions(lora=rank))
+    wanted = asked(6, most=12)
+    options = EngineOptions("vllm", ("--enforce-eager",))
+    # A token of the first reply, so that it ends there.
+    end = 0
+    server = engine(actor, [end], rows=4, context=256, options=options, folder=base, serving=tmp_path / "run")
+    try:
+        first = server.decode(wanted)
+        assert away(actor, wanted, first) < 0.05
+        assert [one.ids for one in server.decode(wanted)] == [one.ids for one in first], "seeds draw the same"
+        for one in first:
+            assert one.ended == (one.ids[-1] == end) and (one.ended or len(one.ids) == 12)
+        Learner(actor, UpdateOptions(rate=1e-2, warmup=1, steps=1), KlControl(0.0)).update(several(actor, 6), Random(0))
+        assert away(actor, wanted, first) > 0.3, "the update is seen in the numbers"
+        server.rest()
+        server.load(actor)
+        second = server.decode(wanted)
+        # What is served is rounded to bfloat16, adapters are not.
+        assert away(actor, wanted, second) < (0.05 if rank else 0.3)
+        server.load(actor)
+        assert away(actor, wanted, server.decode(wanted)) < (0.05 if rank else 0.3)
+    finally:
+        server.close()
+    with pytest.raises(EngineError):
+        server.decode(wanted)
