@@ -1,5 +1,5 @@
-"""How it looks: pictures (SVG) at three sizes and in two themes, of a job that was recorded. After a change that is wanted:
-`pytest tests/tui/test_snapshots.py --snapshot-update`, and look at what git shows as changed, in a browser."""
+"""How it looks: pictures (SVG) at three sizes and in two themes, of a job that was recorded. After a change that is
+wanted: `pytest tests/tui/test_snapshots.py --snapshot-update`, and look at what git shows as changed, in a browser."""
 
 from __future__ import annotations
 

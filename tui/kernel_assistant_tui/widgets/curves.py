@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from kernel_assistant_tui.runs.metrics import Stage, thinned
-from kernel_assistant_tui.widgets.chart import Series, chart
+from kernel_assistant_tui.widgets.chart import Series, chart, plainly
 from kernel_assistant_tui.widgets.glyphs import clean, utf8
 
 #: Cells of one chart at least, and lines.
@@ -41,7 +41,13 @@ def _block(stage: Stage, name: str, width: int, number: int) -> list[Content]:
     if len(points) < 2:
         return [head]
     series = Series(name, thinned(points, 8 * width), _STYLES[number % len(_STYLES)])
-    return [head, *chart([series], width, HIGH, braille=utf8(), across="steps", legend=False)]
+    label = _per_cent if is_share(name) else plainly
+    return [head, *chart([series], width, HIGH, braille=utf8(), label=label, across="steps", legend=False)]
+
+
+def _per_cent(value: float) -> str:
+    """Of an axis, which reaches a little further than what can be."""
+    return f"{min(value, 1.0):.0%}"
 
 
 def _padded(cell: Content, width: int) -> Content:
