@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
+from kernel_assistant_training.synth.composing import asked, compositions
 from kernel_assistant_training.tasks.compose import chainable, composed
 from kernel_assistant_training.tasks.composer import Composer, Unreadable, read_answer
 from kernel_assistant_training.tasks.crawl import Unbuilt, catalog, crawled
@@ -71,12 +73,12 @@ def test_compositions_fit_and_follow_from_the_seed(operators: list[Operator]) ->
 
 def test_a_served_model_composes_and_its_answers_are_filtered(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    asked = Asked("cpu", "small", blocks=0, compile="aot_eager", answers=2)
+    wanted = Asked("cpu", "small", blocks=0, compile="aot_eager", answers=2)
     with served() as server:
         server.answers[:] = [says({"content": "I cannot."}), says({"content": ANSWER})]
         client = ChatClient(ChatSettings(url=server.url, model="composer"))
         try:
-            card = synthesise(Options(tmp_path, asked, count=1, devices=("cpu",)), Composer(client))
+            card = synthesise(Options(tmp_path, wanted, count=1, devices=("cpu",)), Composer(client))
         finally:
             client.close()
         prompt = server.bodies[0]["messages"][0]["content"]
@@ -95,11 +97,28 @@ def test_a_served_model_composes_and_its_answers_are_filtered(tmp_path: Path) ->
         (ANSWER.replace("BATCH = 16", "B = 16"), "BATCH"),
         (ANSWER.replace("class Model(", "class Net("), "class Model"),
         (ANSWER.replace("torch.Tensor.cumsum", "a, b, c, d, e"), "6 operators"),
+        (ANSWER.replace("import torch\n", "import os\n"), "^imports what no task needs$"),
     ],
 )
 def test_an_answer_that_is_no_task(answer: str, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
         read_answer(answer, "composer", 0)
+
+
+def test_a_small_model_is_asked_as_it_was_taught() -> None:
+    *_, composition = next(compositions(3))
+    with served() as server:
+        server.answers[:] = [says({"content": composition.content})]
+        client = ChatClient(ChatSettings(url=server.url, model="small"))
+        try:
+            found = Composer(client, compact=True).ask(catalog(0, 0), 4, 0, lambda: False)
+        finally:
+            client.close()
+        sent = server.bodies[0]["messages"]
+    assert [one["content"] for one in sent] == [one.content for one in asked(Random("composer 0 4"))]
+    assert found.attribution[0] == "composed by the model small"
+    assert len(found.attribution) == 1 + len(found.operators)
+    assert all("BSD-3-Clause" in line for line in found.attribution[1:])
 
 
 def test_asking_needs_a_model(tmp_path: Path) -> None:

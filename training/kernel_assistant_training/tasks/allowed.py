@@ -52,7 +52,11 @@ _NODES = (
 
 
 class NotAllowed(Exception):
-    """The message says what, in a few words that can be counted."""
+    """`kind` can be counted, the message has the name as well."""
+
+    def __init__(self, kind: str, name: str = "") -> None:
+        super().__init__(f"{kind} {name}".strip())
+        self.kind = f"{kind} what no task needs" if name else kind
 
 
 def check(text: str) -> None:
@@ -67,7 +71,7 @@ def check(text: str) -> None:
     methods = {id(one) for kind in ast.walk(tree) if isinstance(kind, ast.ClassDef) for one in kind.body}
     for node in ast.walk(tree):
         if not isinstance(node, _NODES):
-            raise NotAllowed(f"uses {type(node).__name__}")
+            raise NotAllowed("uses", type(node).__name__)
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             _check_import(node)
         elif isinstance(node, ast.ClassDef):
@@ -106,7 +110,7 @@ def _check_import(node: ast.Import | ast.ImportFrom) -> None:
         wanted = {("." * node.level + (node.module or ""), one.name) for one in node.names}
     for module, name in wanted:
         if module not in _IMPORTS or (name and name not in _IMPORTS[module]):
-            raise NotAllowed(f"imports {name or module}")
+            raise NotAllowed("imports", name or module)
     for one in node.names:
         _check_bound(one.asname or one.name)
 
@@ -153,7 +157,7 @@ def _every(arguments: ast.arguments) -> Iterator[ast.arg]:
 def _check_bound(name: str) -> None:
     """A name that the text binds: of no builtin, not `self`, nothing hidden."""
     if name == "self" or name.startswith("_") or (hasattr(builtins, name) and name not in _BUILTINS):
-        raise NotAllowed(f"binds {name}")
+        raise NotAllowed("binds", name)
 
 
 def _check_name(node: ast.Name) -> None:
@@ -163,7 +167,7 @@ def _check_name(node: ast.Name) -> None:
         return
     if isinstance(node.ctx, ast.Load):
         if node.id.startswith("_") or (hasattr(builtins, node.id) and node.id not in _BUILTINS):
-            raise NotAllowed(f"uses {node.id}")
+            raise NotAllowed("uses", node.id)
     else:
         _check_bound(node.id)
 
@@ -173,12 +177,12 @@ def _check_attribute(node: ast.Attribute, own: set[str]) -> None:
     behind_self = isinstance(node.value, ast.Name) and node.value.id == "self"
     if not isinstance(node.ctx, ast.Load):
         if not behind_self or name.startswith("_") or hasattr(nn.Module, name):
-            raise NotAllowed(f"assigns to .{name}")
+            raise NotAllowed("assigns to", f".{name}")
         return
     if name == "__init__" and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "super":
         return
     if name.startswith("_") or not (name in attributes() or (behind_self and name in own)):
-        raise NotAllowed(f"uses .{name}")
+        raise NotAllowed("uses", f".{name}")
 
 
 @cache

@@ -83,11 +83,18 @@ def read_answer(answer: str, model: str, number: int, operators: Sequence[Operat
     try:
         check(text)
     except NotAllowed as found:
-        raise Unreadable(str(found)) from found
-    full = {plain(one.name): one.name for one in operators if one.name.startswith("torch.")}
+        raise Unreadable(found.kind) from found
+    full = _full_names(operators)
     known = (name if name.startswith("torch.") else full.get(plain(name), "") for name in names)
     said = (f"composed by the model {model}", *(attribution(name) for name in known if name))
     return TaskText(number=ASKED + number, source="model", operators=names, attribution=said, text=text)
+
+
+def _full_names(operators: Sequence[Operator]) -> dict[str, str]:
+    """By plain name; a method of tensors before others, without its overload."""
+    found = sorted((one.name for one in operators if one.name.startswith("torch.")), reverse=True)
+    whole = (".".join(name.split(".")[:3]) if name.startswith("torch.Tensor.") else name for name in found)
+    return {plain(name): name for name in whole}
 
 
 def asked(
