@@ -55,9 +55,9 @@ def as_folder(source: Path, target: Path) -> dict[str, Any]:
     """What transformers and vLLM load: `source` with the adapters that it has merged. Written beside and renamed.
     Raises UsageError where it holds no model, StoreError for a full disk."""
     from kernel_assistant_training.ppo import adapter
-    from kernel_assistant_training.ppo.base import load_base
+    from kernel_assistant_training.ppo.base import ADAPTER, load_base
 
-    adapted = (source / adapter.FOLDER).is_dir()
+    adapted = (source / ADAPTER).is_dir()
     model: Any = load_base(adapter.base_of(source) if adapted else source, torch.bfloat16)
     if adapted:
         model = adapter.Adapters.load(model, source).peft.merge_and_unload()

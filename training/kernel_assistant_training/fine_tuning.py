@@ -14,10 +14,8 @@ import torch
 
 from kernel_assistant.errors import InternalError, MissingError
 from kernel_assistant_training.conversation import Tokens
-from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.saving import written
-from kernel_assistant_training.tokenizer import CONTEXT
 from kernel_assistant_training.trainer_checkpoints import SECONDS, TrainerCheckpoints
 
 #: A label that has no loss.
@@ -57,17 +55,18 @@ def fit(options: argparse.Namespace, found: list[Tokens], stage: str, watched: P
     """Trains `options.base` on these and writes the folder `options.out`; what it came to. From where it was, where it
     was begun before. `watched` is the run's folder, where it is another. Raises UsageError for a base that is none,
     StoreError, InternalError."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
+
+    from kernel_assistant_training.tuned import open_tuned
 
     ended = options.out / FIGURES
     if ended.is_file():
         return dict(json.loads(ended.read_text(encoding="utf-8")))
     rows = [{"input_ids": one.ids, "labels": labels(one)} for one in found]
-    make, trained = trainer_of(options), load_folder(options.base)
-    model = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32)
+    make, tuned = trainer_of(options), open_tuned(options.base, getattr(options, "lora", 0))
     options.out.mkdir(parents=True, exist_ok=True)
     checkpoints = TrainerCheckpoints(options.out)
-    trainer = make(model, AutoTokenizer.from_pretrained(options.base), rows, _arguments(options, len(rows)))
+    trainer = make(tuned.model, AutoTokenizer.from_pretrained(tuned.base), rows, _arguments(options, len(rows)))
     with RunControl(watched or options.out, stage) as run, checkpoints.naming():
         clock = Clock(run, checkpoints.seconds())
         _watched(trainer, run, clock, options.checkpoint_seconds)
@@ -76,10 +75,8 @@ def fit(options: argparse.Namespace, found: list[Tokens], stage: str, watched: P
         latest = checkpoints.latest()
         trainer.train(resume_from_checkpoint=str(latest) if latest else None)
         check_finite(trainer.model)
-        weights = {name: weight for name, weight in trainer.model.state_dict().items() if name != "lm_head.weight"}
-        trained.load_state_dict(weights)
         with written(options.out):
-            save_folder(trained, options.out)
+            tuned.save(options.out, trainer.model)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     figures = {
         "steps": trainer.state.global_step,
@@ -208,7 +205,8 @@ def _trl(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments
         model=model,
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(rows),
-        args=SFTConfig(**arguments, max_length=CONTEXT),
+        # What is too long was left out; nothing is cut.
+        args=SFTConfig(**arguments, max_length=None),
     )
 
 

@@ -26,6 +26,8 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{6})")
 #: Of a Hugging Face folder, what is not weights.
 _AROUND = ("*.json", "*.jinja", "*.txt", "*.model")
 _WEIGHTS = re.compile(r".*\.safetensors(\.index\.json)?")
+#: What a stage writes beside its model; figures say that fine-tuning is over.
+_OF_A_RUN = ("state.json", "run.json", "status.json", "figures.json")
 
 
 class State(Record, frozen=True, kw_only=True):
@@ -119,5 +121,5 @@ def copy_around(source: Path, target: Path) -> None:
     """Vocabulary, template and configuration of a model folder."""
     for pattern in _AROUND:
         for file in source.glob(pattern):
-            if file.name != "state.json" and not _WEIGHTS.fullmatch(file.name):
+            if file.name not in _OF_A_RUN and not _WEIGHTS.fullmatch(file.name):
                 shutil.copy(file, target)
