@@ -7,6 +7,7 @@ import copy
 import json
 import math
 import random
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -87,3 +88,17 @@ def test_the_stage_saves_each_epoch_and_goes_on(tmp_path):
     base, trained = load_folder(tmp_path / "base").state_dict(), load_folder(newest).state_dict()
     assert all(torch.equal(base[name], trained[name]) for name in base)
     assert Actor.load(newest, torch.device("cpu")).head.out.weight.any()
+
+
+@pytest.mark.slow
+def test_without_trajectories_the_model_plays_its_own(coin, tmp_path):
+    shutil.copytree(coin.cache, tmp_path, dirs_exist_ok=True)
+    words = ["--base", str(coin.folder), "--out", str(tmp_path), "--target", "cpu", "--reward", "correctness"]
+    words += ["--tasks", "5", "--episodes", "1", "--turns", "1", "--reply", "5", "--only", "relu,gelu", "--level", "1"]
+    critic.main([*words, "--epochs", "1"])
+    played = (tmp_path / "trajectories-000001.jsonl").read_bytes()
+    keys = {json.loads(line)["key"] for line in played.splitlines()}
+    assert len(keys) == 5 and (tmp_path / "checkpoint-000001" / "value" / "head.safetensors").is_file()
+    critic.main([*words, "--epochs", "2"])
+    assert (tmp_path / "trajectories-000001.jsonl").read_bytes() == played, "they are there"
+    assert (tmp_path / "checkpoint-000002").is_dir()

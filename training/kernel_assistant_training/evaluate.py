@@ -114,6 +114,7 @@ def options_of(found: argparse.Namespace) -> EvaluateOptions:
         workers=found.workers,
         pool=tuple(found.pool),
         rows=found.rows,
+        known=tuple(found.run.glob("evaluations.jsonl")) if found.run else (),
         sources=sources,
         play=PlayOptions(**{name: value for name, value in play.items() if value is not None}),
     )

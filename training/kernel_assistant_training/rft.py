@@ -15,13 +15,11 @@ from typing import Any
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.fine_tuning import FIGURES, TRAINERS, add_checkpoints, asked_of, fit, trainer_of
-from kernel_assistant_training.ppo.arguments import add_play, play_of, sources_of
+from kernel_assistant_training.ppo.arguments import add_play
 from kernel_assistant_training.ppo.choosing import Chosen, choose, learned
-from kernel_assistant_training.ppo.playing import play_once
+from kernel_assistant_training.ppo.playing import episodes_of
 from kernel_assistant_training.ppo.rollouts import figures_of
 from kernel_assistant_training.ppo.run_folder import RunFolder
-from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.trajectory import Trajectory
 from kernel_assistant_training.run_control import RunControl
 
 STAGE = "rft"
@@ -76,28 +74,8 @@ def _chosen(options: argparse.Namespace) -> Chosen:
     """With a line of metrics that says of what, and why others were left out."""
     options.out.mkdir(parents=True, exist_ok=True)
     with RunControl(options.out, "trajectories", at_once=True) as control:
-        found = _played(options)
+        found = episodes_of(options)
         chosen = choose(found, options.most_each)
         reasons = {f"left_out_{why}": count for why, count in chosen.left_out.items()}
         control.report(1, {**figures_of(found), "kept": len(chosen.kept), **reasons})
     return chosen
-
-
-def _played(options: argparse.Namespace) -> list[Trajectory]:
-    if options.trajectories:
-        return [one for folder in options.trajectories for one in TrajectoryStore(folder).all()]
-    return play_once(
-        options.base,
-        options.out,
-        target=options.target,
-        tasks=options.tasks,
-        episodes=options.episodes,
-        play=play_of(options),
-        seed=options.seed,
-        workers=options.workers,
-        pool=tuple(options.pool),
-        known=tuple(options.known),
-        prompts=options.prompts,
-        rows=options.rows,
-        sources=sources_of(options),
-    )

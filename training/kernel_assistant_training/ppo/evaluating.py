@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kernel_assistant.records.codec import Record
+from kernel_assistant_training.nominal import unbounded
 from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.engine import engine
 from kernel_assistant_training.ppo.play import PlayOptions
@@ -32,7 +33,8 @@ GREEDY, SAMPLED = 1, 2
 @dataclass(frozen=True)
 class EvaluateOptions:
     """`models` by the number that their lines have. `attempts` at each of `tasks` held-out tasks: the first greedy, the
-    others as the policy samples. Episodes, evaluations and logs lie in `out`."""
+    others as the policy samples. Episodes, evaluations and logs lie in `out`; what is in the files `known` is not
+    judged again."""
 
     models: Mapping[int, Path]
     out: Path
@@ -45,6 +47,7 @@ class EvaluateOptions:
     pool: tuple[str, ...] = ()
     rows: int = 256
     cache: Path | None = None
+    known: tuple[Path, ...] = ()
     sources: SourceOptions = field(default_factory=SourceOptions)
     play: PlayOptions = field(default_factory=PlayOptions)
 
@@ -90,12 +93,15 @@ def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
     pool = PoolOptions(
         target=options.target,
         out=options.out,
-        cache=options.cache or options.out,
+        cache=unbounded(options.target, options.out)
+        if options.play.clock == "nominal"
+        else options.cache or options.out,
         python=options.python,
         workers=options.workers,
         pool=options.pool,
         builders=builders(),
         quick_only=not needs_full(options.play.scheme),
+        known=options.known,
     )
     most = max(len(chosen) * max(options.attempts - 1, 1), 1)
     replies, shape = None, None

@@ -68,6 +68,12 @@ PANELS = (
         Kind.variance,
     ),
     Panel("Length of an episode", "tokens", {"episode_tokens": "all", "episode_actions": "written by the model"}),
+    Panel(
+        "Replies that lead nowhere",
+        "episodes that have one",
+        {"loop_share": "repeats itself", "schema_share": "cannot be read"},
+        Kind.share,
+    ),
     Panel("Replies of an episode", "replies", {"episode_turns": _TRAINING}),
     Panel(
         "Time of an iteration",
