@@ -16,7 +16,7 @@ from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.worker.export import export_graph
 from kernel_assistant_training.conversation import Encoder
-from kernel_assistant_training.source import mixed
+from kernel_assistant_training.source import mixed, training_sources
 from kernel_assistant_training.synth.composing import MOST, SYSTEM, asked, compositions, drawn
 from kernel_assistant_training.synth.digests import specs_of
 from kernel_assistant_training.synth.memory import elements
@@ -75,9 +75,18 @@ def test_every_question_could_be_answered() -> None:
 
 
 def test_a_share_of_conversations_is_from_the_rarer_source() -> None:
-    both = islice(mixed(0, most=sums, rest=compositions, share=0.1), 1000)
+    both = islice(mixed(0, most=sums, rest=compositions, share=0.1, part=0), 1000)
     found = Counter(messages[0].content for messages in both)
     assert found[SYSTEM] == pytest.approx(100, abs=30)
     assert found.total() == 1000
-    none = islice(partial(mixed, most=sums, rest=compositions, share=0.0)(0), 100)
+    none = islice(partial(mixed, most=sums, rest=compositions, share=0.0, part=0)(0), 100)
     assert all(messages[0].content != SYSTEM for messages in none)
+
+
+def test_sources_of_one_process_do_not_repeat_each_other() -> None:
+    first, second = (
+        [messages[2].content for messages in islice(source(7), 400) if messages[0].content == SYSTEM]
+        for source in training_sources(0.2)
+    )
+    assert min(len(first), len(second)) > 40
+    assert len(set(first) & set(second)) <= 1

@@ -34,11 +34,13 @@ def training_sources(
     from kernel_assistant_training.synth.composing import compositions
 
     most = [pairs_of(target, narrow, mistakes) for target in targets]
-    return tuple(partial(mixed, most=one, rest=compositions, share=compose_share) for one in most)
+    return tuple(
+        partial(mixed, most=one, rest=compositions, share=compose_share, part=part) for part, one in enumerate(most)
+    )
 
 
-def mixed(seed: int, *, most: Source, rest: Source, share: float) -> Iterator[list[Message]]:
-    """Conversations of `most`; `share` of all are from `rest`."""
-    random, common, rare = Random(f"mixed {seed}"), most(seed), rest(seed)
+def mixed(seed: int, *, most: Source, rest: Source, share: float, part: int) -> Iterator[list[Message]]:
+    """Conversations of `most`; `share` of all are from `rest`. `part` tells sources apart that are given one seed."""
+    random, common, rare = Random(f"mixed {seed} {part}"), most(seed), rest(seed * len(TARGETS) + part)
     while True:
         yield next(rare if random.random() < share else common)
