@@ -85,8 +85,8 @@ def test_a_share_of_conversations_is_from_the_rarer_source() -> None:
 
 def test_sources_of_one_process_do_not_repeat_each_other() -> None:
     first, second = (
-        [messages[2].content for messages in islice(source(7), 400) if messages[0].content == SYSTEM]
-        for source in training_sources(0.2)
+        [messages[2].content for messages in islice(source(7), 150) if messages[0].content == SYSTEM]
+        for source in training_sources(0.4)
     )
     assert min(len(first), len(second)) > 40
     assert len(set(first) & set(second)) <= 1
