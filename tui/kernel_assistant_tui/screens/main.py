@@ -126,6 +126,7 @@ class MainScreen(ActingScreen):
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(not is_wide(event.size), "-narrow")
         self._lay_out()
+        self.refresh_keys()
 
     def on_descendant_focus(self) -> None:
         self.refresh_keys()

@@ -62,6 +62,10 @@ def _mark(item: Module) -> tuple[str, str]:
     return " ", ""
 
 
+def _classes(count: int) -> str:
+    return "1 class" if count == 1 else f"{count} classes"
+
+
 def _figure_style(item: Module) -> str:
     if item.state.state == "failed" or item.state.outcome == "failed":
         return "rows--bad"
@@ -154,7 +158,7 @@ class Modules(Vertical):
         self.set_class(not found, "-empty")
         if not found and self._read:
             self.query_one("#module-empty", Static).update(self._nothing(words))
-        self._count = f"{len(found)} of {len(self._all)}" if words else f"{len(found)} classes"
+        self._count = f"{len(found)} of {len(self._all)}" if words else _classes(len(found))
         self.rows.show(found)
         self._say(self.rows.chosen)
 
