@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -47,10 +48,15 @@ class Piped:
         self.machine = Far(self.name, wire, options, both, self.silent)
         return self.machine
 
-    def workers(self):
-        """The processes that judge."""
-        found = psutil.Process(self.process.pid).children()
-        return [one for one in found if any("worker/boot.py" in word for word in one.cmdline())]
+    def kill_worker(self):
+        """The process that judges; its number."""
+        for one in psutil.Process(self.process.pid).children():
+            # Compilers come and go beside it, and one that was killed may still be there.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if any("worker/boot.py" in word for word in one.cmdline()):
+                    one.kill()
+                    return one.pid
+        return None
 
 
 def outcomes(job):
