@@ -76,8 +76,6 @@ def test_a_stage_without_a_start_is_refused():
     starts.check(recipe(stage("episodes"), stage("sft"), base="shipped"))
     with pytest.raises(UsageError, match="stage sft has no episodes to start from"):
         starts.check(recipe(stage("sft"), base="shipped"))
-    with pytest.raises(UsageError, match="stage critic has no trajectories"):
-        starts.check(recipe(stage("critic"), base="shipped"))
     with pytest.raises(UsageError, match="no eval stage is before it"):
         starts.check(recipe(stage("export", choose="pass_rate"), base="shipped"))
 
@@ -102,7 +100,7 @@ def test_each_stage_starts_from_what_is_before_it(tmp_path):
         stage("sft"),
         stage("rft", options={"shards": False}),
         stage("critic"),
-        stage("ppo-agent", of="pretrain"),
+        stage("ppo-agent", of="pretrain", options={"pool": ["local:2", "{synth}/x"]}),
         gpus=2,
         seed=3,
     )
@@ -122,7 +120,9 @@ def test_each_stage_starts_from_what_is_before_it(tmp_path):
         finished(run, 4, "05-sft")
         assert "--shards" not in starts.command(run, 5, 0.0, "x")
         finished(run, 5, "06-rft/model")
+        (run.folder(5) / "evaluations.jsonl").touch()
         asked_for = starts.given(run, 6)
+        assert asked_for["known"] == [run.folder(5) / "evaluations.jsonl"]
         assert (asked_for["base"], asked_for["trajectories"]) == (run.path / "06-rft" / "model", run.folder(5))
         command = starts.command(run, 7, 0.0, "x")
         assert command[1:7] == [
@@ -135,6 +135,7 @@ def test_each_stage_starts_from_what_is_before_it(tmp_path):
         ]
         assert command[command.index("--base") + 1] == str(base)
         assert command[command.index("--shards") + 1] == str(run.folder(0))
+        assert command[command.index("--pool") + 1 :] == ["local:2", f"{run.folder(0)}/x"]
 
 
 def test_the_best_model_is_exported(tmp_path):

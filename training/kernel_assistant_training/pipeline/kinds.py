@@ -57,7 +57,7 @@ def _stage(module: str, *takes: str, **rest: object) -> Kind:
     return Kind(("kernel_assistant_training", module), where, ("out", "seed", *takes), **rest)  # type: ignore[arg-type]
 
 
-_PLAYS = ("base", "target", "shards")
+_PLAYS = ("base", "target", "shards", "known")
 KINDS: Mapping[str, Kind] = {
     "synth": Kind(
         ("kernel_assistant_training", "synth"),
@@ -80,7 +80,7 @@ KINDS: Mapping[str, Kind] = {
     "sft": _stage("sft", "base", "episodes", needs=("base", "episodes"), model=_itself),
     "ppo-single": _stage("ppo_single", *_PLAYS, needs=("base",), model=_newest, spreads=True),
     "rft": _stage("rft", *_PLAYS, needs=("base",), model=_inside),
-    "critic": _stage("critic", "base", "trajectories", needs=("base", "trajectories"), model=_newest),
+    "critic": _stage("critic", *_PLAYS, "trajectories", needs=("base",), model=_newest),
     "ppo-agent": _stage("ppo_agent", *_PLAYS, needs=("base",), model=_newest, spreads=True),
     "eval": Kind(
         ("kernel_assistant_training", "eval"),

@@ -19,7 +19,7 @@ from kernel_assistant_training.pipeline.board import Board, Row, clock
 from kernel_assistant_training.pipeline.figures import Copier, in_words, lines, numbers
 from kernel_assistant_training.pipeline.kinds import KINDS
 from kernel_assistant_training.pipeline.process import Ended, Ending, StageProcess
-from kernel_assistant_training.pipeline.starts import command
+from kernel_assistant_training.pipeline.starts import command, environment
 from kernel_assistant_training.pipeline.state import LOG, Done, Progress, RunFolder
 
 #: Between two writings of a stage's progress, and of the run's status.
@@ -96,7 +96,7 @@ class Pipeline:
         with (folder / LOG).open("a", encoding="utf-8") as log:
             log.write(json.dumps({"command": words}) + "\n")
         watched = _Watched(run, place, progress, self._seen)
-        process = StageProcess(words, run.watched(place), folder / LOG, run.lock)
+        process = StageProcess(words, run.watched(place), folder / LOG, run.lock, environment(run.recipe))
         ended = process.wait(watched.look, lambda: wish_of(run.path), lambda: len(self._signals))
         run.keep(place, watched.progress)
         return self._over(place, ended, watched.progress)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -45,7 +45,9 @@ class StageProcess:
     """A command in a session of its own, its output appended to `log`, `lock` held by it as well. `folder` is where it
     is watched and told what is wanted."""
 
-    def __init__(self, command: Sequence[str], folder: Path, log: Path, lock: int) -> None:
+    def __init__(
+        self, command: Sequence[str], folder: Path, log: Path, lock: int, environment: Mapping[str, str]
+    ) -> None:
         self._folder = folder
         parent = os.getpid()
         with boundary(StoreError, f"cannot start {command[0]} with its output in {log}"), log.open("ab") as output:
@@ -54,6 +56,7 @@ class StageProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
                 start_new_session=True,
                 pass_fds=(lock,),
                 preexec_fn=lambda: _end_with(parent),  # noqa: PLW1509 - the pipeline has no other thread

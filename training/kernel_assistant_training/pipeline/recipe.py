@@ -57,7 +57,8 @@ class Stage(Record, frozen=True, kw_only=True):
 
 
 class Recipe(Record, frozen=True, kw_only=True):
-    """`base` is `scratch`, `shipped`, a folder, a GGUF file or OWNER/NAME; `gpus` are those that PPO updates on."""
+    """`base` is `scratch`, `shipped`, a folder, a GGUF file or OWNER/NAME; `gpus` are those that PPO updates on,
+    `threads` those of each process of a stage, 0 for as many as libraries take."""
 
     target: str
     stage: tuple[Stage, ...]
@@ -65,6 +66,7 @@ class Recipe(Record, frozen=True, kw_only=True):
     base: str = "scratch"
     seed: int = 0
     gpus: int = 1
+    threads: int = 0
 
     def __post_init__(self) -> None:
         if self.target not in ("cpu", "cuda"):
@@ -109,6 +111,7 @@ def load(word: str) -> Recipe:
 def held(recipe: Recipe) -> dict[str, Any]:
     """What a second start is held to, one level deep: limits and `about` are free."""
     found: dict[str, Any] = {"target": recipe.target, "base": recipe.base, "seed": recipe.seed, "gpus": recipe.gpus}
+    found["threads"] = recipe.threads
     found["stages"] = ", ".join(one.name for one in recipe.stage)
     for one in recipe.stage:
         found |= {f"{one.name}.kind": one.of_kind, f"{one.name}.of": one.of, f"{one.name}.choose": one.choose}

@@ -21,7 +21,15 @@ EVALUATED = "evaluations_held_out.jsonl"
 #: so many seconds.
 SPARE, MOST_SPARE_S = 0.2, 15.0
 #: Kinds whose folders have what an option asks for.
-_LEFT_BY = {"episodes": ("episodes",), "shards": ("synth",), "tasks": ("synth",), "trajectories": ("rft", "ppo-single")}
+_LEFT_BY = {
+    "episodes": ("episodes",),
+    "shards": ("synth",),
+    "tasks": ("synth",),
+    "trajectories": ("rft",),
+    "known": ("ppo-single", "rft", "critic", "ppo-agent"),
+}
+#: Those of which all stages before count, by the names of their files.
+_FILES = {"episodes": "episodes-*.jsonl", "known": "evaluations.jsonl"}
 
 
 def check(recipe: Recipe) -> None:
@@ -58,11 +66,17 @@ def command(run: RunFolder, place: int, used: float, name: str) -> list[str]:
         folder = stage.options.get("form", "gguf") == "folder"
         target = run.folder(place) / ("model" if folder else f"{name}.gguf")
         return [*begin, str(model_for(run, place)), str(target), *words(stage.options)]
-    options = {**given(run, place), **stage.options}
+    options = {**given(run, place), **{name: _named(run, one) for name, one in stage.options.items()}}
     if stage.of_kind in TIMED_EACH_START:
         left = clock_of(stage) - used
         options["seconds"] = round(max(1.0, min(left, float(options.get("seconds", left)))), 1)
     return [*begin, *kind.words, *words(options)]
+
+
+def environment(recipe: Recipe) -> dict[str, str]:
+    """What stages have beside that of the pipeline."""
+    threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return dict.fromkeys(threads, str(recipe.threads)) if recipe.threads else {}
 
 
 def _launcher(recipe: Recipe, stage: Stage) -> list[str]:
@@ -153,9 +167,20 @@ def _best(run: RunFolder, place: int, figure: str) -> Path | str:
 def _left(run: RunFolder, place: int, what: str) -> list[Path] | Path | None:
     """The files of all stages, or the folder of the nearest."""
     places = [number for number in range(place) if run.recipe.stage[number].of_kind in _LEFT_BY[what]]
-    if what == "episodes":
-        files = [file for number in places for file in sorted(run.folder(number).glob("episodes-*.jsonl"))]
-        if not files:
-            raise UsageError(f"no episodes for {run.folder(place)}", "see output.log of the stage that plays them")
-        return files
-    return run.folder(places[-1]) if places else None
+    if what not in _FILES:
+        return run.folder(places[-1]) if places else None
+    files = [file for number in places for file in sorted(run.folder(number).glob(_FILES[what]))]
+    if what == "episodes" and not files:
+        raise UsageError(f"no episodes for {run.folder(place)}", "see output.log of the stage that plays them")
+    return files
+
+
+def _named(run: RunFolder, value: object) -> object:
+    """With folders in the places of `{stage}`."""
+    if isinstance(value, list):
+        return [_named(run, one) for one in value]
+    if not isinstance(value, str):
+        return value
+    for place, stage in enumerate(run.recipe.stage):
+        value = value.replace(f"{{{stage.name}}}", str(run.folder(place)))
+    return value
