@@ -126,14 +126,12 @@ class Pool:
 
     def judge(self, asked: Sequence[Asked]) -> list[Evaluation | None]:
         """In order; None where the judge was lost at it. Raises DeviceError where no worker is left."""
-        fresh: dict[tuple[str, str, str], Asked] = {}
-        for one in asked:
-            if one.key not in self._known:
-                fresh.setdefault(one.key, one)
+        keys = [one.key for one in asked]
+        fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in self._known}
         self.repeated += len(asked) - len(fresh)
         by_task: dict[str, list[Asked]] = {}
-        for one in fresh.values():
-            by_task.setdefault(one.task.kernel_task.hash(), []).append(one)
+        for key, one in fresh.items():
+            by_task.setdefault(key[0], []).append(one)
         jobs = [Job(some[0].task, tuple((one.candidate, one.tier) for one in some)) for some in by_task.values()]
         jobs = parts(jobs, self._fleet.workers)
         self._fleet.run(jobs, self._keep)
@@ -142,7 +140,7 @@ class Pool:
             self.void += job.found.count(None)
             for place, found in enumerate(job.found):
                 self._known.setdefault(_key(job, place), found)
-        return [self._known[one.key] for one in asked]
+        return [self._known[key] for key in keys]
 
     def close(self) -> None:
         self._fleet.close()
@@ -159,7 +157,7 @@ class Pool:
 
 def _key(job: Job, place: int) -> tuple[str, str, str]:
     """See `Asked.key`."""
-    return Asked(job.task, *job.candidates[place]).key
+    return job.task_hash, job.hashes[place], job.candidates[place][1].value
 
 
 def members(options: PoolOptions) -> list[Member]:

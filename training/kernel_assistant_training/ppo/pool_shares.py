@@ -118,7 +118,7 @@ class Shares:
     def _chosen(self, machine: Machine) -> Job:
         """One whose task the machine has open and is not given already, else the first."""
         open_there = self._open.get(machine, ())
-        mine = (job for job in self._waiting if open_there and job.task.kernel_task.hash() in open_there)
+        mine = (job for job in self._waiting if open_there and job.task_hash in open_there)
         return next(mine, self._waiting[0])
 
 
@@ -138,7 +138,8 @@ def parts(jobs: Sequence[Job], workers: int) -> list[Job]:
 def _answer(job: Job, found: Evaluation | None) -> Evaluation | None:
     if len(job.found) >= len(job.candidates):
         raise InternalError("it answered more than it was asked")
-    candidate, tier = job.candidates[len(job.found)]
-    if found is not None and (found.candidate, found.tier) != (candidate.hash(), tier):
-        raise InternalError(f"it answered for another candidate: {found.candidate}, not {candidate.hash()}")
+    place = len(job.found)
+    wanted = job.hashes[place], job.candidates[place][1]
+    if found is not None and (found.candidate, found.tier) != wanted:
+        raise InternalError(f"it answered for another candidate: {found.candidate}, not {wanted[0]}")
     return found

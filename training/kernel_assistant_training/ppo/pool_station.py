@@ -87,7 +87,7 @@ class Station:
     def give(self, number: int, job: Job) -> None:
         """Returns at once. What the job asks for is built from now on."""
         with self._changed:
-            self._wanted.update(one.hash() for one, _ in job.candidates)
+            self._wanted.update(job.hashes)
             self._compiler.begin(one for one, _ in job.candidates if not screen(one, job.task.graph))
             self._waiting.append((number, job))
             self._changed.notify()
@@ -140,7 +140,7 @@ class Station:
             self._changed.wait_for(lambda: self._waiting or self._cancel.is_set())
             if self._cancel.is_set():
                 return None
-            mine = [one for one in self._waiting if one[1].task.kernel_task.hash() == worker.has_open]
+            mine = [one for one in self._waiting if one[1].task_hash == worker.has_open]
             found = mine[0] if mine else self._waiting[0]
             self._waiting.remove(found)
             return found
@@ -172,8 +172,9 @@ class Station:
         job.found += [None] * (len(job.candidates) - len(job.found))
         progress()
         with self._changed:
-            self._wanted.subtract(one.hash() for one, _ in job.candidates)
-            self._compiler.forget(one for one, _ in job.candidates if not self._wanted[one.hash()])
+            self._wanted.subtract(job.hashes)
+            unwanted = [one for (one, _), key in zip(job.candidates, job.hashes, strict=True) if not self._wanted[key]]
+            self._compiler.forget(unwanted)
         is_open = tuple(one.has_open for one in self.workers if one.has_open)
         self._tell(Ended(job=number, why=job.why, open=is_open))
         if worker.lost:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,15 @@ class Job:
     why: str = ""
     losses: int = 0
     moves: int = 0
+
+    @cached_property
+    def task_hash(self) -> str:
+        return self.task.kernel_task.hash()
+
+    @cached_property
+    def hashes(self) -> tuple[str, ...]:
+        """Of the candidates."""
+        return tuple(candidate.hash() for candidate, _ in self.candidates)
 
 
 class PoolWorker:
@@ -112,7 +122,7 @@ class PoolWorker:
 
     def _opened(self, job: Job) -> Environment:
         """The environment of a job's task, which is opened unless it is. Raises UsageError where it cannot be."""
-        environment = self._environment if self.has_open == job.task.kernel_task.hash() else None
+        environment = self._environment if self.has_open == job.task_hash else None
         if environment is None:
             self._shut()
             self._open = ExitStack()
@@ -132,7 +142,7 @@ class PoolWorker:
             )
             if canonical(environment.graph).text() != job.task.canonical.text():
                 raise UsageError(f"another graph was traced: {canonical(environment.graph).text()}")
-            self.has_open, self._environment = job.task.kernel_task.hash(), environment
+            self.has_open, self._environment = job.task_hash, environment
         baseline = environment.baseline(compiled=False)
         job.opened = Opened(environment.graph, environment.facts, baseline, environment.device)
         return environment
