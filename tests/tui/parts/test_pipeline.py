@@ -80,7 +80,7 @@ def test_a_run_is_watched_stage_by_stage_and_asked_as_a_whole(run, monkeypatch):
         report(run / "04-ppo-single", 2, "ppo_single", reward=1.5)
         await until(pilot, lambda: "reward  1.5" in app.shown)
         await pilot.press("t")  # the next of those that have begun: the first
-        await until(pilot, lambda: "synth reports no figures" in app.shown and "last words" in app.shown)
+        await until(pilot, lambda: "synth: no figures;" in app.shown and "last words" in app.shown)
         await pilot.press("t", "t")
         await until(pilot, lambda: "pretrain figure  2.5" in app.shown)
         await pilot.press("z")

@@ -28,6 +28,7 @@ EVERY_S = 1.0
 #: A second press of the key that stops a run counts for so long.
 SURE_S = 5.0
 EMPTY = "No training run is open. A run is a folder with metrics.jsonl, as pretrain, sft and train write it."
+NOTHING = "nothing was reported yet"
 NO_STATUS = "it says nothing of its state: it can be watched, not paused"
 _STATES = {
     RunState.running: "bold $text-success",
@@ -168,7 +169,8 @@ class Training(Vertical, can_focus=True):
             found += curve_lines(one, width)
         if found:
             return [Content(""), *found] if seen.stages else found
-        said = f"{seen.chosen} reports no figures; the end of its log:" if seen.log else "nothing was reported yet"
+        going = any(one.name == seen.chosen and one.state in ("running", "paused") for one in seen.stages)
+        said = f"{seen.chosen}: no figures{' yet' if going else ''}; the end of its log:" if seen.log else NOTHING
         return [Plain(clean(said), "$text 60%"), *(Plain(clean(line), "$text") for line in seen.log)]
 
     def _head(self, run: Path, seen: Look) -> Content:
@@ -190,7 +192,7 @@ class Training(Vertical, can_focus=True):
             parts.append((f"{dot}stages {', '.join(clean(one.name) for one in seen.curves)} ", "$text 60%"))
         if seen.report and not (status is not None and status.state.active):
             parts.append((f"{dot}report.md in {clean(str(run))}", "$text 60%"))
-        if status is not None and status.message:
+        if status is not None and status.message and status.message != status.state.value:
             parts.append((f"\n{clean(status.message)}", "$text-error"))
         if seen.trouble:
             parts.append((f"\n{clean(seen.trouble)}", "$text-error"))
