@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ LINE_KB, FULL_SHARE = 8.0, 0.5
 VERDICT_KB, KEPT = 5.0, 0.6
 #: Seconds from a stage's start to its first step: imports, workers, graphs; on a GPU layers compile too.
 BEGIN_S = {"cpu": 5.0, "cuda": 15.0}
-SHAPES = {"shipped": 11.3e6, "small": 1.1e6}
+SHAPES = {"shipped": 11.3e6, "small": 0.94e6, "tiny": 0.51e6}
+#: Episodes that a stage learns from where no stage before it says how many.
+GIVEN = {"sft": 5000.0, "critic": 256.0}
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,15 @@ TALKS = {"compact": Talk(700, 300, 40, 3), "full": Talk(5000, 1200, 700, 10)}
 
 @dataclass(frozen=True)
 class Cost:
-    """`seconds` without a bound by the limit, `disk` in bytes; `rates` are those that it was computed by."""
+    """`seconds` without a bound by the limit, `disk` in bytes; `rates` are those that it was computed by, `episodes`
+    those that it leaves."""
 
     seconds: float = 0.0
     disk: float = 0.0
     evaluations: float = 0.0
     tokens: float = 0.0
     rates: tuple[Rate, ...] = ()
+    episodes: float = 0.0
 
 
 @dataclass
@@ -66,13 +70,16 @@ class Model:
         return 2 * self.parameters * (0.01 if self.lora else 1.0)
 
 
-def cost(kind: str, options: Mapping[str, Any], target: str, parameters: float, *, lora: bool = False) -> Cost:
-    """Of a stage with all its options, defaults too. `lora` where the stages before it train adapters."""
+def cost(
+    kind: str, options: Mapping[str, Any], target: str, parameters: float, *, lora: bool = False, given: float = 0.0
+) -> Cost:
+    """Of a stage with all its options, defaults too. `lora` where the stages before it train adapters; `given` are
+    their episodes that it learns from."""
     model = Model(parameters, target, lora=lora or bool(options.get("lora")))
-    found = _KINDS[kind](options, model)
+    found = _KINDS[kind]({**options, "given": given or GIVEN.get(kind, 0.0)}, model)
     # A clock of one start counts from its beginning.
     begin = 0.0 if kind == "export" or kind in TIMED_EACH_START else BEGIN_S[target]
-    return Cost(found.seconds + begin, found.disk, found.evaluations, found.tokens, tuple(model.used))
+    return replace(found, seconds=found.seconds + begin, rates=tuple(model.used))
 
 
 def parameters_of(base: str, shape: str | None) -> float:
@@ -127,24 +134,28 @@ def _episodes(options: Mapping[str, Any], model: Model) -> Cost:
     most = _number(options, "tasks", float("inf")) * _number(options, "lessons", 1) * _number(options, "processes", 1)
     second = model.seconds("episodes", 1)
     count = min(most, clock / second)
-    return Cost(count * second, count * LINE_KB * 1e3, 2 * count)
+    return Cost(count * second, count * LINE_KB * 1e3, 2 * count, episodes=count)
 
 
 def _sft(options: Mapping[str, Any], model: Model) -> Cost:
-    # How many episodes there will be is not known here: without a bound of time or steps one pass of 5,000.
     batch = _number(options, "batch") * _number(options, "accumulate", 1)
     steps = _number(options, "steps", -1)
     each = _length({})
     second = model.seconds("tune", 1)
-    tokens = steps * batch * each if steps > 0 else 5000 * _number(options, "epochs", 1) * each
+    tokens = steps * batch * each if steps > 0 else _examples(options) * _number(options, "epochs", 1) * each
     clock = _number(options, "seconds", 0)
     tokens = min(tokens, clock / second) if clock else tokens
     return Cost(tokens * second, 2 * model.bytes_each() + 8 * model.parameters, 0.0, tokens)
 
 
+def _examples(options: Mapping[str, Any]) -> float:
+    """Episodes and the pairs beside them."""
+    return _number(options, "given") / max(1 - _number(options, "pairs_share", 0.0), 0.01)
+
+
 def _played(options: Mapping[str, Any], model: Model, iterations: float) -> Cost:
     """Replies and their judging, without learning."""
-    count = iterations * _number(options, "tasks") * _number(options, "episodes")
+    count = iterations * _tasks(options) * _number(options, "episodes")
     talk = _talk(options)
     turns = min(_number(options, "turns", 1), talk.turns)
     replies = count * turns * min(talk.reply, _number(options, "reply", talk.reply))
@@ -152,33 +163,34 @@ def _played(options: Mapping[str, Any], model: Model, iterations: float) -> Cost
     quick = options.get("reward") == "correctness"
     seconds = model.seconds("decode", replies) + model.seconds("quick", evaluations)
     seconds += 0.0 if quick else model.seconds("full", FULL_SHARE * count)
-    return Cost(seconds, count * LINE_KB * 1e3, evaluations, replies)
+    return Cost(seconds, count * LINE_KB * 1e3, evaluations, replies, episodes=count)
 
 
 def _ppo(options: Mapping[str, Any], model: Model) -> Cost:
     iterations = _number(options, "iterations")
     played = _played(options, model, iterations)
-    learned = _length(options) * iterations * _number(options, "tasks") * _number(options, "episodes")
+    learned = _length(options) * iterations * _tasks(options) * _number(options, "episodes")
     learned *= _number(options, "epochs", 1)
     looks = iterations // max(_number(options, "evaluate_every", 1), 1) + 1 if _number(options, "held_out", 0) else 0
     evaluated = looks * _number(options, "held_out", 0)
     seconds = played.seconds + model.seconds("tune", learned) + model.seconds("quick", evaluated)
     # The first checkpoint and the last two.
     disk = played.disk + 3 * model.bytes_each()
-    return Cost(seconds, disk, played.evaluations + evaluated, played.tokens + learned)
+    return Cost(seconds, disk, played.evaluations + evaluated, played.tokens + learned, episodes=played.episodes)
 
 
 def _rft(options: Mapping[str, Any], model: Model) -> Cost:
     played = Cost() if options.get("trajectories") else _played(options, model, 1)
-    kept = _number(options, "tasks") * min(_number(options, "most_each", 4), _number(options, "episodes")) / 2
+    kept = _tasks(options) * min(_number(options, "most_each", 4), _number(options, "episodes")) / 2
     tokens = kept * _length(options) * _number(options, "epochs", 1)
     seconds = played.seconds + model.seconds("tune", tokens)
-    return Cost(seconds, played.disk + 2 * model.bytes_each(), played.evaluations, played.tokens + tokens)
+    disk = played.disk + 2 * model.bytes_each()
+    return Cost(seconds, disk, played.evaluations, played.tokens + tokens, episodes=played.episodes)
 
 
 def _critic(options: Mapping[str, Any], model: Model) -> Cost:
-    # As many episodes as a stage before it played, which is not known here: 256. The trunk learns nothing.
-    tokens = 256 * _length(options) * _number(options, "epochs")
+    # The trunk learns nothing.
+    tokens = _number(options, "given") * _length(options) * _number(options, "epochs")
     return Cost(model.seconds("tune", tokens) / 3, 3 * model.bytes_each(), 0.0, tokens)
 
 
@@ -189,6 +201,11 @@ def _eval(options: Mapping[str, Any], model: Model) -> Cost:
 
 def _export(options: Mapping[str, Any], model: Model) -> Cost:
     return Cost(5.0 + model.parameters / 50e6, (2 if options.get("form") == "folder" else 1.1) * model.parameters)
+
+
+def _tasks(options: Mapping[str, Any]) -> float:
+    """Of an iteration."""
+    return _number(options, "prompts") or _number(options, "tasks")
 
 
 def _talk(options: Mapping[str, Any]) -> Talk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernel_assistant.errors import UsageError
@@ -32,16 +33,25 @@ def plan(recipe: Recipe) -> str:
     options = checked(recipe)
     shape = next((one.get("shape") for one in options if one.get("shape")), None)
     parameters = parameters_of(recipe.base, shape)
-    lora = any(one.get("lora") for one in options)
-    costs = [
-        cost(stage.of_kind, one, _device(one) or recipe.target, parameters, lora=lora)
-        for stage, one in zip(recipe.stage, options, strict=True)
-    ]
+    costs = _costs(recipe, options, parameters)
     rows = [_row(stage.name, one, recipe.target, stage.limit) for stage, one in zip(recipe.stage, costs, strict=True)]
     bounded = [_bounded(one, stage.limit) for stage, one in zip(recipe.stage, costs, strict=True)]
     rows.append(_row("all", _sum(bounded), recipe.target, recipe.limit))
     head = [f"{recipe.about}".strip(), f"from {recipe.base}, {parameters / 1e6:,.1f} M parameters, on {recipe.target}"]
     return "\n".join([*filter(None, head), "", *_table(recipe.target, rows), "", *_sources(costs)])
+
+
+def _costs(recipe: Recipe, options: Sequence[Mapping[str, Any]], parameters: float) -> list[Cost]:
+    """Of each stage; those that learn from episodes are given those of the stages before them."""
+    lora = any(one.get("lora") for one in options)
+    found: list[Cost] = []
+    made: dict[str, float] = {}
+    for stage, one in zip(recipe.stage, options, strict=True):
+        given = made.get({"sft": "episodes", "critic": "rft"}.get(stage.of_kind, ""), 0.0)
+        device = _device(one) or recipe.target
+        found.append(cost(stage.of_kind, one, device, parameters, lora=lora, given=given))
+        made[stage.of_kind] = made.get(stage.of_kind, 0.0) + _bounded(found[-1], stage.limit).episodes
+    return found
 
 
 def single(kind: str, given: Sequence[str]) -> str:
@@ -82,7 +92,8 @@ def _words(recipe: Recipe, stage: Stage) -> list[str]:
 def _bounded(one: Cost, limit: float) -> Cost:
     """As much of it as fits into the limit."""
     share = min(1.0, limit / one.seconds) if one.seconds else 1.0
-    return Cost(one.seconds * share, one.disk, one.evaluations * share, one.tokens * share, one.rates)
+    counted = {name: getattr(one, name) * share for name in ("seconds", "evaluations", "tokens", "episodes")}
+    return replace(one, **counted)
 
 
 def _sum(costs: Sequence[Cost]) -> Cost:

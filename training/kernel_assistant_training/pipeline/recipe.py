@@ -46,7 +46,8 @@ class Stage(Record, frozen=True, kw_only=True):
         if self.models and kind != "eval":
             raise ValueError(f"stage {self.name}: `models` are for eval stages; this is {kind}")
         seconds = self.options.get("seconds", 0)
-        if kind in TIMED and isinstance(seconds, (int, float)) and seconds >= self.limit:
+        bounded = "steps" in self.options
+        if kind in TIMED and not bounded and isinstance(seconds, (int, float)) and seconds >= self.limit:
             raise ValueError(
                 f"stage {self.name}: its clock of {seconds:g} s does not end before its limit of {self.limit:g} s"
             )
