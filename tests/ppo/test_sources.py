@@ -86,6 +86,7 @@ def test_sources_are_mixed_by_weight_and_only_training_is_trained_on(tmp_path):
     share = sum(one.key in keys for one in found) / len(found)
     assert 0.62 < share < 0.85 and {split(one.canonical) for one in found} == {"train"}
     alone = Sources("cpu", SourceOptions(**ALONE, shards=((folder, 1.0),)))
+    assert (alone.levels(), alone.levels("held_out"), alone.levels("excluded")) == ([1, 2, 3], [1, 2], [])
     everything = alone.tasks(1000, Random(1))
     assert {one.key for one in everything} == keys and alone.refused == 0
     assert Counter(one.level for one in everything) == {1: 10, 2: 10, 3: 10}
@@ -155,7 +156,8 @@ def test_a_stage_plays_shards_counts_what_the_worker_refuses_and_opens_operators
     rows = [
         verdict(0, coin.task.graph),
         verdict(3, other, text=module_text(graphs(2, first=7)[1])),
-        verdict(4, aside),
+        verdict(4, graphs(1, first=9)[0]),
+        verdict(6, aside),
     ]
     options = StageOptions(
         stage="ppo_single",

@@ -43,8 +43,8 @@ class SourceOptions:
 
 
 class Source(Protocol):
-    def levels(self) -> Sequence[int]:
-        """Numbers of operators that its tasks have, ascending."""
+    def levels(self, wanted: str) -> Sequence[int]:
+        """Numbers of operators that its tasks of split `wanted` have, ascending."""
 
     def draw(self, random: Random, weights: Weights, wanted: str, seen: set[str]) -> Task | None:
         """One of split `wanted` that is not among the keys `seen`; None where there is none left."""
@@ -54,11 +54,11 @@ class Synthesis:
     def __init__(self, target: str, narrow: Narrow) -> None:
         self._target, self._narrow = target, narrow
 
-    def levels(self) -> Sequence[int]:
+    def levels(self, wanted: str) -> Sequence[int]:
         return range(1, self._narrow.most + 1)
 
     def draw(self, random: Random, weights: Weights, wanted: str, seen: set[str]) -> Task | None:
-        own = {level: weight for level, weight in weights.items() if level in self.levels()}
+        own = {level: weight for level, weight in weights.items() if level in self.levels(wanted)}
 
         def level() -> int:
             return random.choices(list(own), list(own.values()))[0]
@@ -84,8 +84,8 @@ class Shards:
         for row in rows:
             self._rows.setdefault((row["split"], row["operator_count"]), []).append(row)
 
-    def levels(self) -> Sequence[int]:
-        return sorted({level for _, level in self._rows})
+    def levels(self, wanted: str) -> Sequence[int]:
+        return sorted({level for split, level in self._rows if split == wanted})
 
     def draw(self, random: Random, weights: Weights, wanted: str, seen: set[str]) -> Task | None:
         left = {level: weight for level, weight in weights.items() if (wanted, level) in self._rows}
@@ -135,8 +135,8 @@ class Sources:
         """Rows so far."""
         return sum(shards.refused.total() for shards in self._shards)
 
-    def levels(self) -> list[int]:
-        return sorted({level for source, _ in self._weighted for level in source.levels()})
+    def levels(self, wanted: str = "train") -> list[int]:
+        return sorted({level for source, _ in self._weighted for level in source.levels(wanted)})
 
     def prompts(self, count: int, seed: int) -> list[Task]:
         """The same `count` of the training split in every stage of a run. Raises UsageError as `tasks`."""
@@ -153,7 +153,7 @@ class Sources:
         """`count` different ones of a split, the same for the same random numbers; fewer where the sources have no
         more. `weights` say how often a number of operators is drawn, all alike without. Raises UsageError where there
         is none to train on."""
-        levels = self.levels()
+        levels = self.levels(wanted)
         chosen = weights(levels) if weights else dict.fromkeys(levels, 1.0)
         left, seen, found = list(self._weighted), set[str](), list[Task]()
         while left and len(found) < count:
