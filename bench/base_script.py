@@ -24,12 +24,17 @@ class Script:
         self._speech = TemplateSpeech.load(base)
         self.ends = self._speech.ends
         self._context = context
-        known = {**subject.task.sizes, **subject.task.constants}
-        source = re.sub(r"\b[CD]\d+\b", lambda name: repr(known.get(name[0], name[0])), subject.answers[0].source)
-        self._file = candidate_file(target)
-        self._sources = (source, source.replace("{\n", "{\n  undeclared;\n", 1))
+        self._file, self._sources = candidate_file(target), self.sources(subject)
         self._files = sorted(shipped(), key=lambda name: -len(shipped()[name]))
         self._head = self._speech.tokens("<|head|>", plain=False)[0]
+
+    @staticmethod
+    def sources(subject: Subject) -> tuple[str, str]:
+        """A right one with the graph's own numbers, and one that does not compile."""
+        known = {**subject.task.sizes, **subject.task.constants}
+        right = re.sub(r"\b[CD]\d+\b", lambda name: repr(known[name[0]]), subject.answers[0].source)
+        right = right.replace("#include", '#include "plan.h"\n#include', 1)
+        return right, right.replace("{\n", "{\n  undeclared;\n", 1)
 
     def call(self, prompt: Sequence[int]) -> list[int]:
         """The tokens of the next call, and the end of the reply."""
@@ -38,14 +43,14 @@ class Script:
 
     def _words(self, turn: int, prompt: Sequence[int]) -> str:
         if turn == 0:
-            return write_call("list_files", "{}")
+            return write_call("list", "{}")
         if turn == 1:
             text = self._sources[sum(prompt) % 2]
-            return write_call("write_file", json.dumps({"path": self._file, "text": text}))
+            return write_call("write", json.dumps({"path": self._file, "text": text}))
         if turn == 2:
             return write_call("evaluate", "{}")
         if len(prompt) > (1 - SHARE) * self._context:
             return write_call("finish", "{}")
         number = turn - 3
         name, part = self._files[number % len(self._files)], number // len(self._files)
-        return write_call("read_file", json.dumps({"path": f"reference/include/{name}", "first_line": 1 + 100 * part}))
+        return write_call("read", json.dumps({"path": f"reference/include/{name}", "first_line": 1 + 100 * part}))

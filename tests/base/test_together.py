@@ -67,3 +67,6 @@ def test_two_processes_give_the_weights_of_one(given, both, tmp_path, kind):
     for mine, theirs in zip(figures, others, strict=True):
         assert theirs == pytest.approx(mine, rel=1e-3, abs=1e-4)
     assert figures[0]["optimiser_steps"] == 4
+    if kind == "lora":
+        one, two = (json.loads((out / "replies.json").read_text()) for out in (tmp_path / "one", both / kind))
+        assert one == two and len(one) == 5

@@ -9,8 +9,11 @@ from random import Random
 
 import torch
 
+from kernel_assistant_training.decode import Asked
 from kernel_assistant_training.ppo.actor import WHOLE, Actor
 from kernel_assistant_training.ppo.base import ModelOptions
+from kernel_assistant_training.ppo.engine import DECODE, LOAD, DealtEngine
+from kernel_assistant_training.ppo.engine_transformers import TransformersEngine
 from kernel_assistant_training.ppo.guard import Bounds
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.sharding import shard
@@ -31,14 +34,23 @@ def update(base: Path, trajectories: Path, out: Path, kind: str, together: Toget
     loose = Bounds(low=0.0, high=1e9, impossible=-1e9)
     options = UpdateOptions(rate=1e-3, head_rate=1e-2, steps=2, warmup=1, budget=48, epochs=2, bounds=loose)
     learner = Learner(actor, options, KlControl(0.05), reference=reference, together=together)
+    doing = {UPDATE: learner.step_together, WHOLE: actor.whole}
+    replies = None
+    if kind == "lora":
+        replies = DealtEngine(TransformersEngine(actor, [], rows=4), actor, together)
+        doing |= {DECODE: replies.share, LOAD: replies.load_own}
     if not together.main:
-        together.follow({UPDATE: learner.step_together, WHOLE: actor.whole})
+        together.follow(doing)
         return
     found = list(TrajectoryStore(trajectories).read(0))
     random = Random(3)
     figures = [learner.update(found, random) for _ in range(2)]
     out.mkdir()
     actor.save(out)
+    if replies is not None:
+        replies.load(actor)
+        asked = [Asked([7, 8 + number], seed=number, most=5) for number in range(5)]
+        (out / "replies.json").write_text(json.dumps([one.ids for one in replies.decode(asked)]))
     (out / "figures.json").write_text(json.dumps([together.count, *figures]))
     together.end()
 
