@@ -25,6 +25,7 @@ from kernel_assistant_training.encoded import drawn, encoded
 from kernel_assistant_training.fine_tuning import TRAINERS, add_checkpoints, asked_of, fit, trainer_of
 from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.source import COMPOSE_SHARE, TARGETS, Source, training_sources
+from kernel_assistant_training.synth.mistakes import Mistakes
 from kernel_assistant_training.synth.narrow import add_narrow, narrow_of
 from kernel_assistant_training.tokenizer import CONTEXT
 
@@ -110,11 +111,15 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seed", type=int, default=0)
     found.add_argument("--target", choices=TARGETS, nargs="+", default=TARGETS, help="of the pairs")
     add_narrow(found)
+    found.add_argument("--mistakes", default="", metavar="FAULT=SHARE,...", help="in pairs, as pretrain has them")
     add_checkpoints(found)
     return found
 
 
 def main(words: list[str]) -> None:
     options = parser().parse_args(words)
-    figures = train(options, training_sources(options.compose_share, options.target, narrow_of(options)))
+    figures = train(
+        options,
+        training_sources(options.compose_share, options.target, narrow_of(options), Mistakes.of(options.mistakes)),
+    )
     sys.stdout.write(json.dumps(figures) + "\n")
