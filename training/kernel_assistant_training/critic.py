@@ -15,7 +15,9 @@ import torch
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.arguments import add_play
+from kernel_assistant_training.ppo.base import folder_of
 from kernel_assistant_training.ppo.critic import CriticOptions, pretrain
+from kernel_assistant_training.ppo.model_arguments import model_of
 from kernel_assistant_training.ppo.playing import episodes_of
 from kernel_assistant_training.ppo.run_folder import RunFolder, State
 from kernel_assistant_training.run_control import RunControl
@@ -46,7 +48,8 @@ def train(options: argparse.Namespace) -> Path:
     asked = {name: str(value) for name, value in vars(options).items() if name not in free} | {"stage": STAGE}
     folder = RunFolder(options.out, asked)
     known = folder.latest()
-    newest, state = known or (options.base, State())
+    base = folder_of(options.base)
+    newest, state = known or (base, State())
     asked_for = CriticOptions(
         epochs=options.epochs, rate=options.rate, budget=options.budget, lam=options.lam, seed=options.seed
     )
@@ -54,13 +57,13 @@ def train(options: argparse.Namespace) -> Path:
         found = [one for one in episodes_of(options) if one.actions and not one.void]
         if not found:
             raise UsageError("there are no episodes", "name runs of rft or ppo-single: --trajectories, or leave it out")
-        actor = Actor.load(newest, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        actor = Actor.load(newest, torch.device("cuda" if torch.cuda.is_available() else "cpu"), model_of(options))
 
         def report(epoch: int, figures: dict[str, float]) -> bool:
             nonlocal newest
             control.report(epoch, figures)
             if epoch > state.iteration:
-                newest = folder.save(actor, options.base, State(iteration=epoch, episodes=len(found)))
+                newest = folder.save(actor, base, State(iteration=epoch, episodes=len(found)))
             return control.goes_on(epoch)
 
         pretrain(actor, found, asked_for, report, first=state.iteration)

@@ -15,6 +15,7 @@ from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.arguments import play_of, sources_of
 from kernel_assistant_training.ppo.base import ModelOptions, folder_of
 from kernel_assistant_training.ppo.engine import EngineOptions, engine
+from kernel_assistant_training.ppo.model_arguments import engine_of, model_of
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.pool import Pool, PoolOptions
 from kernel_assistant_training.ppo.rewards import needs_full
@@ -94,4 +95,6 @@ def episodes_of(options: argparse.Namespace) -> list[Trajectory]:
         prompts=options.prompts,
         rows=options.rows,
         sources=sources_of(options),
+        model=model_of(options),
+        engine_options=engine_of(options),
     )
