@@ -17,6 +17,7 @@ import pynvml
 import pytest
 
 from tests.common.caches import new_cache
+from tests.common.chain import chain_in
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
@@ -119,6 +120,13 @@ def root() -> Path:
 def python_path() -> str:
     """`PYTHONPATH` under which a child process finds all four packages, installed or not."""
     return ":".join(map(str, PACKAGE_ROOTS))
+
+
+@pytest.fixture(scope="session")
+def smoke_run(tmp_path_factory: pytest.TempPathFactory, python_path: str) -> Path:
+    """The folder of a run of the recipe `smoke`, one for all processes of the tests; not to be changed."""
+    base = tmp_path_factory.getbasetemp()
+    return chain_in((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke", python_path)
 
 
 @pytest.fixture
