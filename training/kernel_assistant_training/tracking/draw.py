@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from kernel_assistant.errors import StoreError, boundary
 from kernel_assistant_training.tracking.curves import Curve, Numbers, Stage
-from kernel_assistant_training.tracking.panels import Kind, Panel
+from kernel_assistant_training.tracking.panels import TRAINING, Kind, Panel
 from kernel_assistant_training.tracking.style import HELD_OUT, HELD_OUT_DASHES, RC, WORST, colour, scale, whole_steps
 
 #: Points that are marked one by one; beyond it they are a range and a mean.
@@ -69,7 +69,7 @@ def draw_panel(axes: Axes, panel: Panel, parts: Sequence[Mapping[str, Curve]]) -
     scale(axes, panel.kind, min(float(one.low.min()) for one in every), max(float(one.high.max()) for one in every))
     axes.margins(x=0.02)
     names = {name for curves in parts for name in curves}
-    if len(names) > 1 or any(name.startswith(HELD_OUT) for name in names):
+    if len(names) > 1 or {panel.figures[name] for name in names} != {TRAINING}:
         where = {"loc": "upper left", "ncols": 3} if panel.kind is Kind.added else {"loc": "best"}
         axes.legend(handlelength=1.4, borderaxespad=0.2, labelspacing=0.3, columnspacing=1.0, **where)
 

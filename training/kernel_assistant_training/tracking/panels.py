@@ -29,13 +29,15 @@ class Panel:
     kind: Kind = Kind.plain
 
 
-_TRAINING, _HELD_OUT = "training", "held out"
+#: What nobody needs to be told where it stands alone.
+TRAINING = "training"
+_HELD_OUT = "held out"
 PANELS = (
-    Panel("Reward", "mean of the episodes", {"reward": _TRAINING, "held_out_reward": _HELD_OUT}),
+    Panel("Reward", "mean of the episodes", {"reward": TRAINING, "held_out_reward": _HELD_OUT}),
     Panel(
         "Pass rate",
         "episodes with a right kernel",
-        {"pass_rate": _TRAINING, "curriculum_pass_rate": "tasks of most operators", "held_out_pass_rate": _HELD_OUT},
+        {"pass_rate": TRAINING, "curriculum_pass_rate": "tasks of most operators", "held_out_pass_rate": _HELD_OUT},
         Kind.share,
     ),
     Panel(
@@ -54,13 +56,13 @@ PANELS = (
         {"loss": "all", "answer_loss": "answers", "prompt_loss": "prompts"},
         Kind.log,
     ),
-    Panel("Right tokens", "of the answers", {"answer_right": _TRAINING}, Kind.share),
+    Panel("Right tokens", "of the answers", {"answer_right": TRAINING}, Kind.share),
     Panel(
         "KL divergence",
         "nats a token",
         {"kl_reference": "from the start", "kl_step": "of a step", "kl_sampler": "of the sampler"},
     ),
-    Panel("Entropy of the policy", "nats a token", {"entropy": _TRAINING}),
+    Panel("Entropy of the policy", "nats a token", {"entropy": TRAINING}),
     Panel(
         "Explained variance of the critic",
         "1 at best, −1 or less at worst",
@@ -74,7 +76,7 @@ PANELS = (
         {"loop_share": "repeats itself", "schema_share": "cannot be read"},
         Kind.share,
     ),
-    Panel("Replies of an episode", "replies", {"episode_turns": _TRAINING}),
+    Panel("Replies of an episode", "replies", {"episode_turns": TRAINING}),
     Panel(
         "Time of an iteration",
         "seconds",
@@ -99,8 +101,11 @@ PANELS = (
         "Tokens a second", "tokens/s", {"generated_tokens_per_s": "generated", "tokens_per_s": "learned from"}, Kind.log
     ),
     Panel("Evaluations a second", "1/s", {"evaluations_per_s": "judged"}),
-    Panel("Norm of the gradient", "before clipping", {"gradient_norm": _TRAINING}, Kind.log),
-    Panel("Learning rate", "of the optimiser", {"rate": _TRAINING, "learning_rate": _TRAINING}),
+    Panel("Norm of the gradient", "before clipping", {"gradient_norm": TRAINING}, Kind.log),
+    Panel("Learning rate", "of the optimiser", {"rate": TRAINING, "learning_rate": TRAINING}),
+    Panel("Data", "so far", {"tasks": "tasks", "rows": "labels"}),
+    Panel("Candidates that are tasks", "of all", {"kept_rate": "kept"}, Kind.share),
+    Panel("Rate of data", "a minute", {"candidates_per_min": "candidates", "rows_per_min": "labels"}),
 )
 #: Of checkpoints, beside each other: docs/training.md, "Evaluating checkpoints".
 EVALUATIONS = (
