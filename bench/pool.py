@@ -22,13 +22,22 @@ from random import Random
 import msgspec
 
 from bench.figures import Figure, Settings
+from bench.pool_head import head_seconds
 from kernel_assistant.config import resolve
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.records import Evaluation, Tier
+from kernel_assistant.records import (
+    Evaluation,
+    Tier,
+)
 from kernel_assistant.remote.ssh import Channel
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.detect import detect
-from kernel_assistant_training.ppo.pool_events import Given, Judged, StationOptions, TaskOpened
+from kernel_assistant_training.ppo.pool_events import (
+    Given,
+    Judged,
+    StationOptions,
+    TaskOpened,
+)
 from kernel_assistant_training.ppo.pool_fleet import Fleet
 from kernel_assistant_training.ppo.pool_machine import Far, Hear, Here, Machine, Member
 from kernel_assistant_training.ppo.pool_ssh import MODULE, ChannelWire
@@ -37,6 +46,8 @@ from kernel_assistant_training.ppo.sources import SourceOptions, Sources
 from kernel_assistant_training.tasks.labeller import candidates
 
 SILENT_SECONDS = 60.0
+#: Tasks, and candidates of each, for what the head costs alone.
+HEAD_LOAD = (40, 12)
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,12 @@ def measure(settings: Settings) -> list[Figure]:
         *figures,
         Figure("opening a task", 1e3 * found[0].open / found[0].tasks, "ms", "with its eager time, one worker"),
         Figure("head", 1e3 * head.head_cpu / head.evaluations, "ms", "processor time an evaluation, workers far"),
+        Figure(
+            "head alone",
+            1e3 * head_seconds(_jobs(settings.target, *HEAD_LOAD, "head")),
+            "ms",
+            "the same with no machine behind it",
+        ),
         Figure("wire", head.wire_bytes / head.evaluations / 1024, "KiB", "an evaluation, both ways"),
     ]
 
@@ -184,8 +201,12 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=6, help="for each worker")
     parser.add_argument("--candidates", type=int, default=12, help="of each task")
     parser.add_argument("--far", action="store_true", help="in a process of their own, as behind ssh")
+    parser.add_argument("--head", action="store_true", help="what an evaluation costs the head, alone")
     options = parser.parse_args()
     target = detect(options.target).target
+    if options.head:
+        print(json.dumps({"head_ms": round(1e3 * head_seconds(_jobs(target, *HEAD_LOAD, "head")), 4)}))
+        return
     for count in map(int, options.workers.split(",")):
         found = scaling(target, count, Load(options.tasks, options.candidates), far=options.far)
         figures = {"rate": round(found.rate, 2), "busy": round(found.busy, 3)}
