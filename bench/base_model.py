@@ -269,7 +269,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--family", choices=("llama", "qwen2"), default="llama")
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--updates", type=int, default=20)
-    parser.add_argument("--episodes", type=int, default=2)
+    parser.add_argument("--episodes", type=int, default=1)
     parser.add_argument("--context", type=int, default=32768)
     parser.add_argument("--kill-after", type=int, default=8, help="updates")
     parser.add_argument("--kill-seconds", type=float, default=3.0, help="behind that update")

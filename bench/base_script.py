@@ -13,12 +13,14 @@ from kernel_assistant_training.episodes.lesson import candidate_file
 from kernel_assistant_training.episodes.subject import Subject
 from kernel_assistant_training.ppo.speech_template import TemplateSpeech
 
-#: Of the context, for a file of 400 lines and the reply that asks for it.
-SHARE = 0.25
+#: Of the context, what is filled by files; and what one file of 400 lines may take of it, in tokens.
+SHARE, FILE = 0.9, 6000
+#: Calls in one reply.
+MOST = 12
 
 
 class Script:
-    """One call a reply. Half of the episodes write a right kernel, by what they sampled first."""
+    """Half of the episodes write a right kernel, by what they sampled first."""
 
     def __init__(self, base: Path, subject: Subject, target: str, context: int) -> None:
         self._speech = TemplateSpeech.load(base)
@@ -26,7 +28,7 @@ class Script:
         self._context = context
         self._file, self._sources = candidate_file(target), self.sources(subject)
         self._files = sorted(shipped(), key=lambda name: -len(shipped()[name]))
-        self._head = self._speech.tokens("<|head|>", plain=False)[0]
+        self._answer = self._speech.tokens("<|head|>assistant<|/head|>", plain=False)
 
     @staticmethod
     def sources(subject: Subject) -> tuple[str, str]:
@@ -37,20 +39,25 @@ class Script:
         return right, right.replace("{\n", "{\n  undeclared;\n", 1)
 
     def call(self, prompt: Sequence[int]) -> list[int]:
-        """The tokens of the next call, and the end of the reply."""
-        turn = (list(prompt).count(self._head) - 3) // 2
-        return [*self._speech.tokens(self._words(turn, prompt), plain=True), self.ends[0]]
+        """The tokens of the next calls, and the end of the reply."""
+        ids, answer = list(prompt), self._answer
+        places = [place for place, one in enumerate(ids) if one == answer[0]]
+        turn = sum(ids[place : place + len(answer)] == answer for place in places) - 1
+        words = "\n".join(self._calls(turn, ids))
+        return [*self._speech.tokens(words, plain=True), self.ends[0]]
 
-    def _words(self, turn: int, prompt: Sequence[int]) -> str:
+    def _calls(self, turn: int, prompt: Sequence[int]) -> list[str]:
         if turn == 0:
-            return write_call("list", "{}")
+            written = json.dumps({"path": self._file, "text": self._sources[sum(prompt) % 2]})
+            return [write_call("list", "{}"), write_call("write", written)]
         if turn == 1:
-            text = self._sources[sum(prompt) % 2]
-            return write_call("write", json.dumps({"path": self._file, "text": text}))
-        if turn == 2:
-            return write_call("evaluate", "{}")
-        if len(prompt) > (1 - SHARE) * self._context:
-            return write_call("finish", "{}")
-        number = turn - 3
+            return [write_call("evaluate", "{}")]
+        room = int(SHARE * self._context - len(prompt)) // FILE
+        if room < 1 or turn > len(self._files):
+            return [write_call("finish", "{}")]
+        first = MOST * (turn - 2)
+        return [self._read(first + number) for number in range(min(room, MOST))]
+
+    def _read(self, number: int) -> str:
         name, part = self._files[number % len(self._files)], number // len(self._files)
         return write_call("read", json.dumps({"path": f"reference/include/{name}", "first_line": 1 + 100 * part}))

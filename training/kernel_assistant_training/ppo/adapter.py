@@ -62,10 +62,11 @@ class Adapters:
 
     def __init__(self, peft: PeftModel, base: BaseNamed) -> None:
         self.peft, self._base = peft, base
-        for module in peft.modules():
+        layer: Any
+        for layer in peft.modules():
             # Autocast has each product in bfloat16; what goes in would be copied in float32 before that.
-            if hasattr(module, "cast_input_dtype_enabled"):
-                module.cast_input_dtype_enabled = False
+            if hasattr(layer, "cast_input_dtype_enabled"):
+                layer.cast_input_dtype_enabled = False
         self._first = False
 
     @classmethod
