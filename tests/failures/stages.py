@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import shutil
 import signal
 import sys
 import time
@@ -18,6 +20,8 @@ CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.failures.preloaded"])
 #: Seconds until what is waited for has to have happened.
 PATIENCE = 120.0
+#: Exit code where this machine lets nobody mount anything.
+NO_MOUNTS = 77
 
 
 class Started:
@@ -87,6 +91,21 @@ def with_small_files(most: int, run: Callable[..., int], *arguments: Any) -> int
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     return run(*arguments)
+
+
+def on_a_small_disk(most: int, folder: Path, kept: Path, run: Callable[..., int], *arguments: Any) -> int:
+    """With a file system of so many bytes on `folder`, which this process alone sees; `kept` gets what is in it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    users, mounts, private = 0x10000000, 0x00020000, 0x44000
+    if libc.unshare(mounts) and libc.unshare(users | mounts):
+        return NO_MOUNTS
+    folder.mkdir()
+    options = f"size={most}".encode()
+    if libc.mount(b"none", b"/", None, private, None) or libc.mount(b"none", bytes(folder), b"tmpfs", 0, options):
+        return NO_MOUNTS
+    code = run(*arguments)
+    shutil.copytree(folder, kept)
+    return code
 
 
 def command(words: list[str]) -> int:

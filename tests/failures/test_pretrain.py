@@ -16,7 +16,7 @@ import torch
 from kernel_assistant.session.training_run import RunState, read_status
 from kernel_assistant_training.endings import ended
 from kernel_assistant_training.pretrain import Options, train
-from tests.failures.stages import Started, with_small_files
+from tests.failures.stages import NO_MOUNTS, Started, on_a_small_disk
 
 STEPS = 100
 
@@ -101,16 +101,20 @@ def counted(run):
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(options, tmp_path):
-    run = options.out
-    Started(tmp_path / "log", pretrain, options).when(partial(reached, run, 2)).end(signal.SIGTERM)
-    before = step_of(run)
-    full = Started(tmp_path / "full", with_small_files, 150_000, pretrain, options)
-    assert full.wait() == 4 and "Traceback" not in full.said, full.said
-    cause, next_step = full.said.splitlines()[-2:]
-    assert f"{run}/checkpoint.pt could not be written" in cause and f"the last checkpoint is {run}" in cause
+    disk, kept = tmp_path / "disk", tmp_path / "kept"
+    options = replace(options, out=disk / "run")
+    stage = Started(tmp_path / "full", on_a_small_disk, 4_000_000, disk, kept, pretrain, options)
+    if stage.wait() == NO_MOUNTS:
+        pytest.skip("nothing can be mounted here")
+    assert stage.wait() == 4 and "Traceback" not in stage.said, stage.said
+    cause, next_step = stage.said.splitlines()[-2:]
+    file = options.out / "checkpoint.pt"
+    assert cause == f"{file} could not be written: there is no room for it; the last checkpoint is {file}"
     assert next_step == "make room, and start it again"
-    assert step_of(run) == before and not (run / "checkpoint.new").exists()
-    assert read_status(run).state is RunState.failed
+    run = kept / "run"
+    # The file that did not fit is gone and closed, else there would be no room to say so.
+    assert read_status(run).state is RunState.failed and cause in read_status(run).message
+    assert step_of(run) >= 1 and not (run / "checkpoint.new").exists()
 
 
 def test_what_is_not_finite_is_in_no_checkpoint(options, poisoned, tmp_path):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from kernel_assistant.session.training_run import CONTROL, METRICS, STATUS, RunState, Wish, ask, read_status, wish_of
 from kernel_assistant_training import run_control
+from kernel_assistant_training.interrupts import Interrupted
 from kernel_assistant_training.run_control import RunControl
 
 
@@ -99,3 +103,23 @@ def test_files_that_cannot_be_read_are_no_status_and_no_wish(tmp_path):
     (tmp_path / CONTROL).write_text("dance")
     assert read_status(tmp_path) is None
     assert wish_of(tmp_path) is Wish.go_on
+
+
+def test_a_signal_lets_the_step_end_and_a_second_or_a_minute_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_control, "GRACE_S", 1)
+    monkeypatch.setattr(run_control, "SAME_S", 0.0)
+    done = []
+
+    def train(*, signals=1, waits=0.0, at_once=False):
+        done.clear()
+        with RunControl(tmp_path, "sft", at_once=at_once) as run:
+            for _ in range(signals):
+                os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(waits)
+            done.append(run.goes_on(7))
+
+    for changed, ended in (({}, [False]), ({"signals": 2}, []), ({"waits": 30.0}, []), ({"at_once": True}, [])):
+        with pytest.raises(Interrupted, match="SIGTERM") as raised:
+            train(**changed)
+        assert (raised.value.exit_code, done) == (143, ended)
+        assert state_of(tmp_path)[::2] == (RunState.stopped, "interrupted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,20 +14,22 @@ from typing import Self
 
 from kernel_assistant.errors import StoreError, boundary
 from kernel_assistant.session.training_run import METRICS, RunState, Wish, ask, wish_of, write_status
-from kernel_assistant_training.interrupts import Answering, Interrupted
+from kernel_assistant_training.interrupts import Answering, Interrupted, raised
 from kernel_assistant_training.tracking.events import Events, wanted
 
 LOOK_EVERY_S, SAY_EVERY_S = 1.0, 10.0
 #: What is told to everybody (a terminal's Ctrl-C, handed on by a parent) comes twice; a person who insists, later.
 SAME_S = 2.0
+#: After a signal, until a step that does not end is not waited for.
+GRACE_S = 60
 
 
 class RunControl:
     """Of one stage in folder `run`. As a context it says how the stage ended; an exception makes that `failed`.
 
-    A signal is a wish to stop, after which the context is left by Interrupted; with `at_once`, and for a second signal,
-    that is raised where the main thread is. `paused_s` is how long it was paused so far, for clocks that do not count
-    it. Raises StoreError where a file cannot be written.
+    A signal is a wish to stop, after which the context is left by Interrupted; with `at_once`, for a second signal, and
+    after a minute, that is raised where the main thread is. `paused_s` is how long it was paused so far, for clocks
+    that do not count it. Raises StoreError where a file cannot be written.
     """
 
     def __init__(self, run: Path, stage: str, *, at_once: bool = False) -> None:
@@ -60,6 +63,8 @@ class RunControl:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._answering.__exit__()
+        if self._signal:
+            signal.alarm(0)
         if self._events is not None:
             self._events.close()
         if error is not None:
@@ -108,6 +113,8 @@ class RunControl:
             self._signal, self._signalled, self._stopped = number, time.monotonic(), True
         if self._at_once or again:
             raise Interrupted(number)
+        signal.signal(signal.SIGALRM, lambda alarm, frame: raised(number))
+        signal.alarm(GRACE_S)
 
     def _wait(self, sleep: Callable[[float], None]) -> Wish:
         began = time.monotonic()

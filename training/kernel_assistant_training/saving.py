@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from kernel_assistant.errors import StoreError
 
 #: No space, over one's quota, over a limit of the process.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: Of torch's writer of archives, which says where it stopped and not why.
+_TORCH = ("pytorchstreamwriter", "inline_container")
 
 
 @contextmanager
@@ -22,8 +25,17 @@ def written(what: Path, known: str = "") -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        cause = "; ".join(part for part in (f"{what} could not be written: {first_line(error)}", known) if part)
+        let_go(error)
+        cause = "; ".join(part for part in (f"{what} could not be written: {why(error)}", known) if part)
         raise StoreError(cause, "make room, and start it again") from error
+
+
+def let_go(error: BaseException) -> None:
+    """Of the files that the frames of a failure keep open: what was removed takes its room until they are closed."""
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__context__
 
 
 def flush(path: Path) -> None:
@@ -34,6 +46,11 @@ def flush(path: Path) -> None:
                 os.fsync(opened.fileno())
 
 
+def why(error: BaseException) -> str:
+    """In a line. Torch's writer says at which byte it stopped."""
+    return "there is no room for it" if is_full(error) else first_line(error)
+
+
 def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
@@ -41,5 +58,5 @@ def first_line(error: BaseException) -> str:
 def is_full(error: BaseException) -> bool:
     """Whether it says that there is no room. Writers of weights do not all keep the number of the error."""
     text = str(error).lower()
-    said = ("no space left", "file too large", "quota exceeded", "os error 28", "os error 27", "pytorchstreamwriter")
+    said = ("no space left", "file too large", "quota exceeded", "os error 28", "os error 27", *_TORCH)
     return getattr(error, "errno", None) in FULL or any(one in text for one in said)

@@ -13,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from kernel_assistant.errors import InternalError, StoreError
-from kernel_assistant_training.saving import first_line, is_full
+from kernel_assistant_training.saving import is_full, let_go, why
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 #: Written behind everything else of a checkpoint, and before an older one is removed.
@@ -58,8 +58,9 @@ class TrainerCheckpoints:
         except (OSError, RuntimeError, SafetensorError) as error:
             if not is_full(error):
                 raise
+            let_go(error)
             self._drop_halves()
-            cause = f"a checkpoint could not be written: {first_line(error)}; {self.named()}"
+            cause = f"a checkpoint could not be written: {why(error)}; {self.named()}"
             raise StoreError(cause, "make room, and start it again") from error
 
     def _drop_halves(self) -> None:
