@@ -13,7 +13,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_assistant.agent.profiles import PROFILES
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant_training.episodes.lines import Lines, read_lines
@@ -21,6 +20,7 @@ from kernel_assistant_training.nominal import CLOCKS
 from kernel_assistant_training.ppo.arguments import add_pool, add_sources, sources_of
 from kernel_assistant_training.ppo.checkpoints import WORDS, chosen
 from kernel_assistant_training.ppo.evaluating import Evaluated, EvaluateOptions, evaluate
+from kernel_assistant_training.ppo.model_arguments import add_engine, engine_of
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.rewards import SCHEMES
 from kernel_assistant_training.run_control import RunControl
@@ -45,7 +45,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--attempts", type=int, default=8, help="at each: one greedy, the others sampled")
     found.add_argument("--target", choices=TARGETS, help="what --run has, else cuda")
     found.add_argument("--reward", choices=sorted(SCHEMES), help="what --run has, else milestone")
-    found.add_argument("--profile", choices=PROFILES, help=f"what --run has, else {_PLAY.profile}")
+    add_engine(found)
+    found.set_defaults(profile=None)
     found.add_argument("--clock", choices=CLOCKS, help="what --run has, else measured")
     for name, what in (
         ("turns", "replies of an episode"),
@@ -116,6 +117,7 @@ def options_of(found: argparse.Namespace) -> EvaluateOptions:
         rows=found.rows,
         known=tuple(found.run.glob("evaluations.jsonl")) if found.run else (),
         sources=sources,
+        engine=engine_of(found),
         play=PlayOptions(**{name: value for name, value in play.items() if value is not None}),
     )
 

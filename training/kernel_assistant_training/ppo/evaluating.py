@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -16,13 +17,14 @@ import torch
 from kernel_assistant.records.codec import Record
 from kernel_assistant_training.nominal import unbounded
 from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.engine import engine
+from kernel_assistant_training.ppo.base import folder_of
+from kernel_assistant_training.ppo.engine import Engine, EngineOptions, engine
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.pool import Pool, PoolOptions
 from kernel_assistant_training.ppo.rewards import FASTER, needs_full
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders
 from kernel_assistant_training.ppo.sources import SourceOptions, Sources
-from kernel_assistant_training.ppo.speech import speech_of
+from kernel_assistant_training.ppo.speech import Speech, speech_of
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.trajectory import Trajectory
 
@@ -50,6 +52,7 @@ class EvaluateOptions:
     known: tuple[Path, ...] = ()
     sources: SourceOptions = field(default_factory=SourceOptions)
     play: PlayOptions = field(default_factory=PlayOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
 
     def kind(self) -> str:
         """Of the episodes that can be compared: what was played otherwise lies elsewhere."""
@@ -105,12 +108,15 @@ def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
     )
     most = max(len(chosen) * max(options.attempts - 1, 1), 1)
     replies, shape = None, None
-    with Pool(pool) as judges:
-        for number, model in options.models.items():
-            began, actor = time.monotonic(), Actor.load(model, device)
+    with Pool(pool) as judges, ExitStack() as generating:
+        for number, named in options.models.items():
+            began, model = time.monotonic(), folder_of(named)
+            actor = Actor.load(model, device)
             if replies is None or shape != _shape(actor):
                 speech, rows = speech_of(model), min(options.rows, most)
-                replies, shape = engine(actor, speech.ends, rows=rows, context=options.play.context), _shape(actor)
+                generating.close()
+                replies, shape = _engine(options, actor, model, rows, speech), _shape(actor)
+                generating.enter_context(closing(replies))
             else:
                 replies.load(actor)
             rollouts = Rollouts(judges, replies, speech, options.seed)
@@ -121,7 +127,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
             figures = figures_of(first.trajectories, more.trajectories)
             yield Evaluated(
                 checkpoint=number,
-                model=model.name,
+                model=named.name,
                 kind=options.kind(),
                 target=options.target,
                 scheme=options.play.scheme,
@@ -131,6 +137,18 @@ def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
                 time=round(time.time(), 3),
                 **figures,
             )
+
+
+def _engine(options: EvaluateOptions, actor: Actor, model: Path, rows: int, speech: Speech) -> Engine:
+    return engine(
+        actor,
+        speech.ends,
+        rows=rows,
+        context=options.play.context,
+        options=options.engine,
+        folder=model,
+        serving=options.out,
+    )
 
 
 def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[str, Any]:
