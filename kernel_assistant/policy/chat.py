@@ -125,7 +125,7 @@ class ChatClient:
         body: dict[str, Any] = {
             "model": self._settings.model,
             "messages": [message.openai() for message in request.messages],
-            "temperature": self._settings.temperature,
+            "temperature": self._settings.temperature if request.temperature is None else request.temperature,
             self._bound: request.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},

@@ -24,11 +24,13 @@ class PolicyError(KernelAssistantError):
 
 @dataclass(frozen=True)
 class Request:
-    """One turn. `messages` as they are to be sent, `tools` as OpenAI schemas; `max_tokens` bounds the reply."""
+    """One turn. `messages` as they are to be sent, `tools` as OpenAI schemas; `max_tokens` bounds the reply. Without a
+    `temperature` the client has its own."""
 
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
     max_tokens: int = 4096
+    temperature: float | None = None
 
 
 class ModelClient(Protocol):

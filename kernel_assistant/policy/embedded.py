@@ -24,7 +24,10 @@ FIRST_TEMPERATURE, LATER_TEMPERATURE = 0.0, 0.8
 
 
 def temperature_for(request: Request, seed: int | None) -> float:
-    """The first reply of the first conversation (seed 0 or none) is the likeliest one, all others are sampled."""
+    """What the request says; else the first reply of the first conversation (seed 0 or none) is the likeliest one, all
+    others are sampled."""
+    if request.temperature is not None:
+        return request.temperature
     return FIRST_TEMPERATURE if not seed and is_first(request) else LATER_TEMPERATURE
 
 

@@ -115,6 +115,7 @@ def test_a_small_model_is_asked_as_it_was_taught() -> None:
         finally:
             client.close()
         sent = server.bodies[0]["messages"]
+        assert server.bodies[0]["temperature"] == 0.0
     assert [one["content"] for one in sent] == [one.content for one in asked(Random("composer 0 4"))]
     assert found.attribution[0] == "composed by the model small"
     assert len(found.attribution) == 1 + len(found.operators)

@@ -53,8 +53,12 @@ class Composer:
     def ask(self, operators: list[Operator], number: int, seed: int, cancelled: Callable[[], bool]) -> TaskText:
         """Answer `number` of a run. Raises Unreadable, and what the client raises."""
         random = Random(f"composer {seed} {number}")
-        messages = tuple(composing.asked(random)) if self.compact else (_explained(operators, random),)
-        reply = self.client.complete(Request(messages, max_tokens=MAX_TOKENS), cancelled)
+        if self.compact:
+            # The likeliest answer: what is not alike is asked, and a small model's samples are seldom whole.
+            request = Request(tuple(composing.asked(random)), max_tokens=MAX_TOKENS, temperature=0.0)
+        else:
+            request = Request((_explained(operators, random),), max_tokens=MAX_TOKENS)
+        reply = self.client.complete(request, cancelled)
         return read_answer(reply.content, self.client.name, number, operators)
 
 
