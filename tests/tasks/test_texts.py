@@ -122,6 +122,11 @@ def test_a_small_model_is_asked_as_it_was_taught() -> None:
     assert all("BSD-3-Clause" in line for line in found.attribution[1:])
 
 
+def test_an_operator_that_is_declared_twice_counts_once() -> None:
+    twice = ANSWER.replace("torch.Tensor.cumsum", "torch.Tensor.cumsum, torch.Tensor.cumsum")
+    assert read_answer(twice, "m", 0).operators == read_answer(ANSWER, "m", 0).operators
+
+
 def test_asking_needs_a_model(tmp_path: Path) -> None:
     from kernel_assistant_training.tasks.command import main
 

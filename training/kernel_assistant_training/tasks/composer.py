@@ -76,7 +76,7 @@ def read_answer(answer: str, model: str, number: int, operators: Sequence[Operat
     declared = _DECLARED.search(text)
     if declared is None:
         raise Unreadable("names no operators")
-    names = tuple(one.strip(" `.") for one in declared[1].split(",") if one.strip(" `."))
+    names = tuple(dict.fromkeys(one.strip(" `.") for one in declared[1].split(",") if one.strip(" `.")))
     if not 1 <= len(names) <= MOST:
         raise Unreadable(f"names {len(names)} operators")
     if batch_of(text) is None:
