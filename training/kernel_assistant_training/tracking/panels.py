@@ -66,7 +66,7 @@ PANELS = (
     Panel(
         "Explained variance of the critic",
         "1 at best, −1 or less at worst",
-        {"train_explained_variance": "tasks it learned from", "explained_variance": "others"},
+        {"train_explained_variance": "tasks it learned from", "explained_variance": "not learned from yet"},
         Kind.variance,
     ),
     Panel("Length of an episode", "tokens", {"episode_tokens": "all", "episode_actions": "written by the model"}),
