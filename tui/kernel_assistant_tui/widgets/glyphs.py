@@ -18,7 +18,8 @@ def utf8() -> bool:
 
 def clean(text: str) -> str:
     """One line: what a kernel or a model wrote must not steer the terminal."""
-    text = text.translate(_CONTROL).expandtabs(4)
+    if not text.isprintable():
+        text = text.translate(_CONTROL).expandtabs(4)
     return text if utf8() or text.isascii() else ascii_of(text)
 
 
