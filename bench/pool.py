@@ -101,16 +101,12 @@ def measure(settings: Settings) -> list[Figure]:
     for one in found[1:]:
         share = 100 * one.rate / (one.workers * found[0].rate)
         figures.append(Figure(f"scaling to {one.workers} workers", share, "%", "of so many times one"))
+    alone = head_seconds(_jobs(settings.target, *HEAD_LOAD, "head"))
     return [
         *figures,
         Figure("opening a task", 1e3 * found[0].open / found[0].tasks, "ms", "with its eager time, one worker"),
         Figure("head", 1e3 * head.head_cpu / head.evaluations, "ms", "processor time an evaluation, workers far"),
-        Figure(
-            "head alone",
-            1e3 * head_seconds(_jobs(settings.target, *HEAD_LOAD, "head")),
-            "ms",
-            "the same with no machine behind it",
-        ),
+        Figure("head alone", 1e3 * alone, "ms", "the same with no machine behind it"),
         Figure("wire", head.wire_bytes / head.evaluations / 1024, "KiB", "an evaluation, both ways"),
     ]
 
