@@ -26,9 +26,10 @@ base = "scratch"
 """
 
 
-def stage(name, limit=60, **options):
+def stage(name, limit=60, optional=False, **options):
     rest = "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items())
-    return f'[[stage]]\nname = "{name}"\nkind = "count"\nlimit = {limit}\n[stage.options]\n{rest}\n'
+    head = f'[[stage]]\nname = "{name}"\nkind = "count"\nlimit = {limit}\noptional = {json.dumps(optional)}\n'
+    return f"{head}[stage.options]\n{rest}\n"
 
 
 @pytest.fixture
@@ -189,6 +190,15 @@ def test_a_stage_is_stopped_at_its_limit(run, tmp_path):
     code, _, err = ended(run(stage("first", limit=2, to=1000, every=0.1)))
     assert code == 4 and "without a model" in err
     assert 2 <= counted(folder / "01-first") < 1000 and not (folder / "01-first" / "done").exists()
+
+
+def test_an_optional_stage_is_passed_over_at_its_limit(run, tmp_path):
+    folder = tmp_path / "run"
+    more = stage("more", limit=1, optional=True, to=1000, every=0.1)
+    code, out, err = ended(run(stage("first", to=3), more, stage("last", to=4)))
+    assert code == 0, err
+    assert "more: limit" in out and "| more | done, at its limit |" in (folder / "report.md").read_text()
+    assert (folder / "03-last" / "model" / "config.json").read_text() == "7"
 
 
 def test_a_stage_that_does_not_listen_is_killed_at_its_limit(run, tmp_path):

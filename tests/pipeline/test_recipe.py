@@ -124,6 +124,9 @@ def test_each_stage_starts_from_what_is_before_it(tmp_path):
         asked_for = starts.given(run, 6)
         assert asked_for["known"] == [run.folder(5) / "evaluations.jsonl"]
         assert (asked_for["base"], asked_for["trajectories"]) == (run.path / "06-rft" / "model", run.folder(5))
+        assert "--shards" not in starts.command(run, 7, 0.0, "x")
+        finished(run, 0)
+        (run.folder(0) / "tasks-00000.parquet").touch()
         command = starts.command(run, 7, 0.0, "x")
         assert command[1:7] == [
             "-m",

@@ -36,7 +36,7 @@ class Kind:
     """`command` stands behind `python -m`, `parser` is where its options can be read (module:name). `takes` are the
     options that the pipeline sets, `needs` those of them without which it cannot begin; `words` are always given.
     `model` finds what a folder of this kind has come to, if anything. Figures and control lie in its `watched`. One
-    that `spreads` can be launched on several GPUs."""
+    that `spreads` can be launched on several GPUs; of one that `grows` counts what it has, whenever it ends."""
 
     command: tuple[str, ...]
     parser: str
@@ -46,6 +46,7 @@ class Kind:
     model: Callable[[Path], Path | None] = field(default=_no_model)
     watched: str = "."
     spreads: bool = False
+    grows: bool = False
 
     @property
     def learns(self) -> bool:
@@ -63,6 +64,7 @@ KINDS: Mapping[str, Kind] = {
         ("kernel_assistant_training", "synth"),
         "kernel_assistant_training.tasks.command:synth",
         ("out", "seed", "target"),
+        grows=True,
     ),
     "label": Kind(
         ("kernel_assistant_training", "label"),
@@ -70,12 +72,14 @@ KINDS: Mapping[str, Kind] = {
         ("out", "target", "tasks"),
         ("tasks",),
         watched="labels",
+        grows=True,
     ),
     "pretrain": _stage("pretrain", "base", words=("--resume",), model=_inside),
     "episodes": Kind(
         ("kernel_assistant_training", "episodes"),
         "kernel_assistant_training.episodes.__main__:episodes",
         ("out", "seed", "target"),
+        grows=True,
     ),
     "sft": _stage("sft", "base", "episodes", needs=("base", "episodes"), model=_itself),
     "ppo-single": _stage("ppo_single", *_PLAYS, needs=("base",), model=_newest, spreads=True),
@@ -87,6 +91,7 @@ KINDS: Mapping[str, Kind] = {
         "kernel_assistant_training.evaluate:parser",
         ("out", "base", "target", "seed"),
         ("base",),
+        grows=True,
     ),
     "export": Kind(
         ("kernel_assistant_training", "export"),

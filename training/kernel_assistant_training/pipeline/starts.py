@@ -168,7 +168,9 @@ def _left(run: RunFolder, place: int, what: str) -> list[Path] | Path | None:
     """The files of all stages, or the folder of the nearest."""
     places = [number for number in range(place) if run.recipe.stage[number].of_kind in _LEFT_BY[what]]
     if what not in _FILES:
-        return run.folder(places[-1]) if places else None
+        # Synthesis that kept nothing has no shards, and is nothing to draw from.
+        made = [number for number in places if what == "trajectories" or any(run.folder(number).glob("*.parquet"))]
+        return run.folder(made[-1]) if made else None
     files = [file for number in places for file in sorted(run.folder(number).glob(_FILES[what]))]
     if what == "episodes" and not files:
         raise UsageError(f"no episodes for {run.folder(place)}", "see output.log of the stage that plays them")
