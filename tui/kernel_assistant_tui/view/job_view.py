@@ -1,4 +1,7 @@
-"""A job as the terminal shows it."""
+"""A job as the terminal shows it.
+
+There may be thousands of candidates and turns; nothing that they hold holds them, so the garbage collector passes them by.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from kernel_assistant.store import JobState
 from kernel_assistant_tui.view.lines import Lines
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A candidate that was judged. A finalist is judged again, in the full tier, and may fail there."""
 
     candidate: str
@@ -36,7 +39,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return timing.speedup_vs_eager if timing.speedup_vs_compile is None else timing.speedup_vs_compile
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One turn of a policy, as its evaluations show it. Speed-ups are the best until its end, in the search's own
     figures: None as long as nothing was right."""
 

@@ -28,7 +28,7 @@ class Kind(str, Enum):
     end = "end"
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """`conversation` counts from 1, 0 for what belongs to none; `time` is seconds since the epoch, 0 where an earlier
     line of the same event has it."""
 

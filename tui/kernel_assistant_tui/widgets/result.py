@@ -173,7 +173,8 @@ class Result(Vertical, can_focus=True):
             case _:
                 return self._pair, view.state, _here(view)
 
-    @work(group="facts", exclusive=True)
+    # Described, because Textual would write out the whole view for each.
+    @work(group="facts", exclusive=True, description="facts")
     async def _read_facts(self, view: JobView) -> None:
         result = view.result
         if result is not None:
@@ -181,16 +182,16 @@ class Result(Vertical, can_focus=True):
             self._facts = await in_thread(lambda: self._kept.facts(result, known))
             self._draw()
 
-    @work(group="source", exclusive=True)
+    @work(group="source", exclusive=True, description="source")
     async def _read_source(self, view: JobView) -> None:
         candidate = self._chosen or (view.shown.candidate if view.shown else "")
         self._lines("source").replace(await self._source(view, candidate))
 
-    @work(group="diff", exclusive=True)
+    @work(group="diff", exclusive=True, description="diff")
     async def _read_diff(self, view: JobView) -> None:
         self._lines("diff").replace(await self._diff(view))
 
-    @work(group="compare", exclusive=True)
+    @work(group="compare", exclusive=True, description="compare")
     async def _read_pair(self, view: JobView) -> None:
         self._lines("compare").replace(await self._compared(view, self.size.width - 4))
 
