@@ -1,6 +1,6 @@
 """A job as the terminal shows it.
 
-There may be thousands of candidates and turns; nothing that they hold holds them, so the garbage collector passes them by.
+Of candidates and turns there may be thousands. Nothing that they hold holds them: the garbage collector passes them by.
 """
 
 from __future__ import annotations
