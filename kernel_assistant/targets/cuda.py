@@ -56,6 +56,21 @@ def gpus() -> list[DeviceFacts]:
         pynvml.nvmlShutdown()
 
 
+def identities() -> list[str]:
+    """The driver's names of the GPUs that CUDA sees, in its order: the same in every process and container of a
+    machine, and on no other. An empty list where there is no driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        return [str(pynvml.nvmlDeviceGetUUID(_handle(pynvml, index))) for index in range(len(_visible(pynvml)))]
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def idle_gpu(devices: list[DeviceFacts]) -> DeviceFacts:
     """The device with the least load, then with the most free memory."""
     return min(devices, key=lambda facts: (*load(facts.index), facts.index))

@@ -15,10 +15,11 @@ import pytest
 
 from kernel_assistant.errors import HostError, MissingError, UsageError
 from kernel_assistant.remote.ssh import Channel
+from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.frames import read_frame, write_frame
 from kernel_assistant_training.ppo.pool_events import Greeting
-from kernel_assistant_training.ppo.pool_kind import device_kind, hold_to_version, hold_together, own_version
+from kernel_assistant_training.ppo.pool_kind import device_kind, hold_apart, hold_to_version, hold_together, own_version
 from kernel_assistant_training.ppo.pool_quiet import Quiet
 from kernel_assistant_training.ppo.pool_ssh import MODULE, ChannelWire
 from tests.pool.piped import OPTIONS, Piped
@@ -54,6 +55,18 @@ def test_fixes_of_a_driver_and_other_processors_compare():
     assert device_kind(H200) != device_kind(msgspec.structs.replace(H200, name="NVIDIA H100 80GB HBM3"))
     processor = DeviceFacts(target="cpu", name="x", arch="x86-64", threads=2)
     assert device_kind(processor) != device_kind(msgspec.structs.replace(processor, threads=4))
+
+
+def test_one_gpu_by_two_names_is_refused():
+    one, two = other(gpus=("GPU-a", "GPU-b")), other(gpus=("GPU-c",))
+    hold_apart("this machine", one, "box", two)
+    with pytest.raises(UsageError, match=r"box and this machine have the same GPU \(GPU-b\)"):
+        hold_apart("this machine", one, "box", other(gpus=("GPU-c", "GPU-b")))
+
+
+@pytest.mark.gpu
+def test_gpus_have_names_of_their_own():
+    assert len(set(cuda.identities())) == len(cuda.gpus()) and all(cuda.identities())
 
 
 def test_another_version_or_other_files_are_refused():

@@ -10,7 +10,7 @@ from kernel_assistant_training.nominal import CLOCKS
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.model_arguments import add_engine, add_model, engine_of, model_of
 from kernel_assistant_training.ppo.play import PlayOptions
-from kernel_assistant_training.ppo.pool_places import EXAMPLES
+from kernel_assistant_training.ppo.pool_places import EXAMPLES, checked
 from kernel_assistant_training.ppo.rewards import SCHEMES
 from kernel_assistant_training.ppo.sources import SourceOptions
 from kernel_assistant_training.ppo.stage import StageOptions
@@ -79,7 +79,13 @@ def add_play(parser: argparse.ArgumentParser, turns: int) -> None:
 def add_pool(parser: argparse.ArgumentParser) -> None:
     """Where candidates are judged: docs/evaluation_pool.md."""
     parser.add_argument(
-        "--pool", action="extend", nargs="+", default=[], metavar="PLACE", help=f"of workers, instead: {EXAMPLES}"
+        "--pool",
+        action="extend",
+        nargs="+",
+        type=checked,
+        default=[],
+        metavar="PLACE",
+        help=f"of workers, instead: {EXAMPLES}",
     )
 
 

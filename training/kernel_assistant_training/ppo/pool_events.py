@@ -29,12 +29,14 @@ class StationOptions(Record, frozen=True, kw_only=True):
 
 
 class Greeting(Record, frozen=True, kw_only=True, tag=True):
-    """A machine that is ready. `device` is its first, with bandwidths; `toolkit` the compiler's own line."""
+    """A machine that is ready. `device` is its first, with bandwidths; `toolkit` the compiler's own line; `gpus` are
+    the driver's names of those that it uses."""
 
     workers: int
     device: DeviceFacts
     toolkit: str
     torch: str
+    gpus: tuple[str, ...] = ()
 
 
 class Refusal(Record, frozen=True, kw_only=True, tag=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from kernel_assistant.errors import DeviceError, InternalError, KernelAssistantError, UsageError
 from kernel_assistant_training.ppo.pool_events import Event, Greeting, Lost, StationOptions, WorkerLost
-from kernel_assistant_training.ppo.pool_kind import hold_together
+from kernel_assistant_training.ppo.pool_kind import hold_apart, hold_together
 from kernel_assistant_training.ppo.pool_machine import Machine, Member
 from kernel_assistant_training.ppo.pool_shares import Shares
 from kernel_assistant_training.ppo.pool_worker import Job
@@ -103,11 +103,19 @@ class Fleet:
             return
         with ThreadPoolExecutor(len(members)) as connecting:
             tries = [connecting.submit(self._connected, member) for member in members]
-        for one in tries:
-            if one.exception() is None:
-                self._shares.join(one.result())
-        for one in tries:
-            one.result()
+        ready = [one.result() for one in tries if one.exception() is None]
+        try:
+            for one in tries:
+                self._join(one.result())
+        finally:
+            for machine in ready:
+                if machine not in self._shares.workers:
+                    machine.close()
+
+    def _join(self, machine: Machine) -> None:
+        for other in self._shares.machines:
+            hold_apart(other.name, other.greeting, machine.name, machine.greeting)
+        self._shares.join(machine)
 
     def _connected(self, member: Member) -> Machine:
         machine = member.connect(self._options, self._hear)
@@ -133,10 +141,7 @@ class Fleet:
         except queue.Empty:
             return False
         if isinstance(event, Greeting):
-            self._trying.discard(machine.name)
-            self._why.pop(machine.name, None)
-            self._shares.join(machine)
-            self._tell(f"{machine.name}: judges again")
+            self._welcome(machine)
         elif isinstance(event, Lost):
             self._lose(machine, event.why)
         elif isinstance(event, WorkerLost):
@@ -150,6 +155,17 @@ class Fleet:
                 if job is not None:
                     judged(job)
         return True
+
+    def _welcome(self, machine: Machine) -> None:
+        self._trying.discard(machine.name)
+        try:
+            self._join(machine)
+        except UsageError as error:
+            self._tell(error.cause)
+            machine.close()
+            return
+        self._why.pop(machine.name, None)
+        self._tell(f"{machine.name}: judges again")
 
     def _lose_worker(self, machine: Machine, event: WorkerLost) -> None:
         if not event.left:

@@ -48,6 +48,16 @@ def hold_together(first: str, before: Greeting, name: str, greeting: Greeting) -
         )
 
 
+def hold_apart(first: str, before: Greeting, name: str, greeting: Greeting) -> None:
+    """Raises UsageError where both have the same GPU, by whatever names they are reached."""
+    shared = set(before.gpus) & set(greeting.gpus)
+    if shared:
+        raise UsageError(
+            f"{name} and {first} have the same GPU ({min(shared)}): they would time beside each other",
+            "name it once in --pool",
+        )
+
+
 @cache
 def own_version() -> dict[str, str]:
     """Version, and digest of the files of this package that judge, as they are."""

@@ -35,6 +35,12 @@ def places(words: Sequence[str]) -> list[Place]:
     return found
 
 
+def checked(word: str) -> str:
+    """A word for `places`. Raises UsageError."""
+    places([word])
+    return word
+
+
 def _places(word: str) -> list[Place]:
     head, _, rest = word.partition("?")
     options = _options(word, rest)

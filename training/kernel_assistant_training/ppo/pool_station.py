@@ -122,6 +122,7 @@ class Station:
             device=device,
             toolkit=compiler[-1 if options.target == "cuda" else 0],
             torch=str(hello["torch"]),
+            gpus=tuple(cuda.identities()[: len(self.workers)]) if options.target == "cuda" else (),
         )
 
     def _work(self, worker: PoolWorker) -> None:
