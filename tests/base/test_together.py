@@ -47,6 +47,14 @@ def both(given, tmp_path_factory):
     return out
 
 
+@pytest.fixture(scope="module")
+def alone(given, tmp_path_factory):
+    out = tmp_path_factory.mktemp("alone")
+    for kind in ("all", "lora"):
+        update(*given, out / kind, kind, Together(device=torch.device("cpu")))
+    return out
+
+
 def read(out):
     weights = {}
     for file in sorted(out.rglob("*.safetensors")):
@@ -55,18 +63,18 @@ def read(out):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_processes_give_the_weights_of_one(given, both, tmp_path, kind):
-    update(*given, tmp_path / "one", "all" if kind == "shard" else kind, Together(device=torch.device("cpu")))
-    alone, (one, *figures) = read(tmp_path / "one")
+def test_two_processes_give_the_weights_of_one(alone, both, kind):
+    mine = alone / ("all" if kind == "shard" else kind)
+    weights, (one, *figures) = read(mine)
     found, (two, *others) = read(both / kind)
-    assert (one, two) == (1, 2) and alone.keys() == found.keys()
-    for name, weight in alone.items():
+    assert (one, two) == (1, 2) and weights.keys() == found.keys()
+    for name, weight in weights.items():
         # Adapters are kept in float32; the others may differ by one step of bfloat16.
         allowed = 1e-4 if weight.dtype == torch.float32 else 0.01
         assert torch.allclose(found[name].float(), weight.float(), rtol=allowed, atol=1e-4), name
-    for mine, theirs in zip(figures, others, strict=True):
-        assert theirs == pytest.approx(mine, rel=1e-3, abs=1e-4)
+    for ours, theirs in zip(figures, others, strict=True):
+        assert theirs == pytest.approx(ours, rel=1e-3, abs=1e-4)
     assert figures[0]["optimiser_steps"] == 4
     if kind == "lora":
-        one, two = (json.loads((out / "replies.json").read_text()) for out in (tmp_path / "one", both / kind))
+        one, two = (json.loads((out / "replies.json").read_text()) for out in (mine, both / kind))
         assert one == two and len(one) == 5

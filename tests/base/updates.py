@@ -25,6 +25,8 @@ KINDS = ("all", "lora", "shard")
 
 
 def update(base: Path, trajectories: Path, out: Path, kind: str, together: Together) -> None:
+    # Threads that wait for each other cost more than they give.
+    torch.set_num_threads(1)
     actor = Actor.load(base, together.device, ModelOptions(lora=4 if kind == "lora" else 0))
     reference = actor.reference(base)
     if kind == "shard":
@@ -56,7 +58,6 @@ def update(base: Path, trajectories: Path, out: Path, kind: str, together: Toget
 
 
 def main(base: Path, trajectories: Path, out: Path) -> None:
-    torch.set_num_threads(1)
     together = Together.begin()
     for kind in KINDS:
         update(base, trajectories, out / kind, kind, together)
