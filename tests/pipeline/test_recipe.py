@@ -198,6 +198,12 @@ def test_rates_of_large_models_are_called_assumed():
     assert parameters_of("Someone/Model-7B", None) == 7e9 and parameters_of("scratch", "small") < 2e6
 
 
+def test_it_loads_no_torch(python_path):
+    """It lives as long as all stages together, beside them."""
+    code = "import sys, kernel_assistant_training.pipeline.command; assert not {'torch', 'transformers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": python_path}, check=True)
+
+
 @pytest.mark.slow
 def test_a_plan_is_made_without_running_anything(own_state, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
