@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -17,6 +17,9 @@ from kernel_assistant.store import JobRow, JobState
 from kernel_assistant_tui.screens.dialog import Choice, Dialog
 from kernel_assistant_tui.widgets.glyphs import clean
 from kernel_assistant_tui.widgets.rows import Piece, Rows, fitted
+
+#: Cells that the names of classes take at most, and those of a file's name at least: what is less says nothing.
+_MOST_NAME, _LEAST_WHERE = 24, 10
 
 
 @dataclass(frozen=True)
@@ -57,19 +60,24 @@ def _result(row: JobRow) -> str:
 
 
 class PastRows(Rows[Past]):
+    """One line: number, state, when, the class, its file where there is room, and the result."""
+
+    _longest = 0
+
+    def show(self, items: Sequence[Past]) -> None:
+        self._longest = min(_MOST_NAME, max((cell_len(item.name) for item in items), default=0))
+        super().show(items)
+
     def pieces(self, item: Past, width: int) -> list[Piece]:
         good = item.result.startswith("improved")
         style = "rows--good" if good else "rows--bad" if item.state == "failed" else "rows--dim"
-        head = f"{item.job:>5} {item.state:<12}{item.when:<10}"
-        result = clean(item.result)[: max(8, width // 3)]
-        left = max(0, width - cell_len(head) - 26 - cell_len(result) - 2)
-        where = " " + fitted(item.where, left - 1) if left > 8 else " " * left
-        return [
-            (head, "rows--dim"),
-            (f" {item.name[:24]:<24}", "rows--strong"),
-            (where, "rows--dim"),
-            (f"  {result}", style),
-        ]
+        head = f"{item.job:>5} {item.state:<12}{item.when:<11}"
+        name = set_cell_size(item.name, self._longest)
+        left = width - cell_len(head) - self._longest - 2
+        result = clean(item.result)
+        room = left - cell_len(result) - 2
+        where = fitted(item.where, room) + "  " if room >= _LEAST_WHERE else ""
+        return [(head, "rows--dim"), (f"{name}  ", "rows--strong"), (where, "rows--dim"), (result, style)]
 
     def key_of(self, item: Past) -> Hashable:
         return item.job
