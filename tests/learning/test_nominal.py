@@ -1,0 +1,60 @@
+"""Times that nobody measured: the same for everybody, no claim of speed, and never a reward for it."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from kernel_assistant.agent.report import compact
+from kernel_assistant.environment.ceilings import known_ceilings
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import Accuracy, Evaluation, Outcome, Stage, Tier, Timing
+from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.episodes.subject import subjects
+from kernel_assistant_training.nominal import nominal_baseline, nominal_times, unbounded
+from kernel_assistant_training.ppo.play import PlayOptions
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return next(islice(subjects(0, "cpu"), 1)).graph
+
+
+def right(candidate_ms):
+    timing = Timing(
+        candidate_ms=candidate_ms, eager_ms=3.0, speedup_vs_eager=3.0 / candidate_ms, floor_ms=0.1, roofline=0.5
+    )
+    accuracy = Accuracy(
+        error=0.0, reference_error=0.0, error_ratio=1.0, relative_error=0.0, inputs_tried=1, shapes_tried=1,
+        bit_reproducible=True,
+    )  # fmt: skip
+    return Evaluation(
+        candidate="c", tier=Tier.quick, outcome=Outcome.correct, stage=Stage.profile, message="", accuracy=accuracy,
+        timing=timing,
+    )  # fmt: skip
+
+
+def test_a_model_reads_the_same_whatever_was_measured(graph):
+    said = {compact(nominal_times(right(ms), graph), nominal_baseline(graph)) for ms in (0.2, 1.7)}
+    assert len(said) == 1 and said.pop().startswith("ok ")
+
+
+def test_nothing_is_faster_on_a_nominal_clock(graph):
+    found = nominal_times(right(0.2), graph)
+    assert found.correct and found.timing.speedup_vs_eager == 1.0 and found.timing.speedup_vs_compile is None
+    wrong = Evaluation(candidate="c", tier=Tier.quick, outcome=Outcome.crashed, stage=Stage.verify, message="")
+    assert nominal_times(wrong, graph) == wrong
+
+
+@pytest.mark.parametrize("scheme", ["milestone", "ratio", "weighted"])
+def test_speed_is_not_rewarded_by_it(scheme):
+    with pytest.raises(UsageError, match="rewards speed"):
+        PlayOptions(scheme=scheme, clock="nominal")
+    PlayOptions(scheme="correctness", clock="nominal")
+
+
+def test_the_judge_has_no_floor_that_a_busy_machine_measured(tmp_path):
+    device = detect("cpu")
+    known = known_ceilings(device, unbounded("cpu", tmp_path))
+    assert known.key == device.key and known.read_bandwidth == known.copy_bandwidth > 1e14
