@@ -34,6 +34,7 @@ MEASUREMENTS = {
     "cancel": "cancelling",
     "optimize": "optimize_time",
     "pool": "pool",
+    "ppo": "ppo_seeds",
     "judge": "judge_itself",
 }
 MOST_SECONDS = 1800

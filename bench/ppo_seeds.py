@@ -1,0 +1,107 @@
+"""PPO with the speed reward, three seeds: does a policy write faster kernels, and does every seed?
+
+The model is that of the recipe `smoke` behind fine-tuning: half a million parameters, two pointwise operators, answers
+with mistakes on purpose. Each seed has prompts of its own, which it plays again and again with the reward
+`milestone` on the clock of this machine; held-out tasks are sampled before and behind it.
+
+`python -m bench.ppo_seeds --out FOLDER` keeps the runs, and draws mean and range of the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bench.figures import Figure, Settings
+from kernel_assistant_training.tracking.report import write_seeds
+
+SEEDS = (0, 1, 2)
+ITERATIONS = 12
+#: Figures of an iteration.
+ROWS = ("reward", "pass_rate", "faster_eager_rate", "faster_compile_rate")
+_PLAY = (
+    *("--target", "cpu", "--reward", "milestone", "--only", "log_sigmoid,mish", "--level", "1"),
+    *("--prompts", "16", "--episodes", "4", "--reply", "110", "--context", "512", "--rows", "64"),
+    *(
+        "--held-out",
+        "6",
+        "--held-out-episodes",
+        "8",
+        "--evaluate-every",
+        "100",
+        "--rate",
+        "1e-4",
+        "--head-rate",
+        "1e-3",
+    ),
+    *("--warm-up", "8", "--steps", "4", "--budget", "1024", "--lam", "1"),
+)
+
+
+def measure(settings: Settings) -> list[Figure]:
+    """For the CPU target alone: on a GPU so small a model would wait for the judge."""
+    if settings.target != "cpu":
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        runs = play(Path(folder), SEEDS[: settings.count(3, 1)], settings.count(ITERATIONS, 2))
+        return figures([_lines(run) for run in runs])
+
+
+def play(out: Path, seeds: Sequence[int], iterations: int) -> list[Path]:
+    """The folder of each seed's run; what is there goes on."""
+    _run(["kernel_assistant", "train", "--recipe", "smoke", "--out", str(out / "smoke"), "--until", "sft"])
+    (base,) = (out / "smoke").glob("*-sft")
+    for seed in seeds:
+        words = ["--base", str(base), "--out", str(out / f"seed-{seed}"), "--seed", str(seed), *_PLAY]
+        _run(["kernel_assistant_training", "ppo_single", *words, "--iterations", str(iterations)])
+    return [out / f"seed-{seed}" for seed in seeds]
+
+
+def figures(runs: Sequence[Sequence[dict[str, Any]]]) -> list[Figure]:
+    """Of each figure its mean over the seeds in the first and in the last two iterations; each seed's in `how`."""
+    found = []
+    for name in ROWS:
+        before = [run[1][name] for run in runs]
+        after = [mean(line[name] for line in run[-2:]) for run in runs]
+        found += [_figure(f"{name}, first iteration", before), _figure(f"{name}, last two iterations", after)]
+    for word, place in (("before", 0), ("behind", -1)):
+        found.append(_figure(f"held-out reward {word}", [run[place]["held_out_reward"] for run in runs]))
+    return found
+
+
+def _figure(name: str, values: Sequence[float]) -> Figure:
+    return Figure(name, mean(values), "", how="seeds " + ", ".join(f"{value:.2f}" for value in values))
+
+
+def _lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def _run(words: Sequence[str]) -> None:
+    """One thread for the arithmetic, as in the recipe; the other cores compile."""
+    subprocess.run([sys.executable, "-m", *words], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.ppo_seeds", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--iterations", type=int, default=ITERATIONS)
+    options = parser.parse_args()
+    runs = play(options.out, options.seeds, options.iterations)
+    for figure in figures([_lines(run) for run in runs]):
+        sys.stdout.write(f"| {figure.name} | {figure.value:.2f} | {figure.how} |\n")
+    for path in write_seeds(runs, options.out / "plots"):
+        sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()
