@@ -136,7 +136,7 @@ class Driven:
         """The sampled tokens, then the call, with what the model says of both."""
         if begun.ended:
             return begun
-        ids = [*begun.ids, *self._script.call(asked.prompt)][: asked.most]
+        ids = [*begun.ids, *self._script.call([*asked.prompt, *begun.ids])][: asked.most]
         rows = Rows.of(
             [Said((*asked.prompt, *ids), ((len(asked.prompt), len(ids)),), (0.0,) * len(ids))], [0], self._actor.device
         )
