@@ -14,6 +14,8 @@ from kernel_assistant_training.pipeline.rates import MEASURED_PARAMETERS, Rate, 
 
 #: Kilobytes of an episode's line; the share of episodes whose best candidate goes on to the full protocol.
 LINE_KB, FULL_SHARE = 8.0, 0.5
+#: Share of the candidates for tasks of few operators that nobody judged before, in a run of `smoke`.
+FRESH = 0.15
 #: Kilobytes of a candidate's verdict (docs/tasks.md), and the share that is kept (the same).
 VERDICT_KB, KEPT = 5.0, 0.6
 #: Seconds from a stage's start to its first step: imports, workers, graphs; on a GPU layers compile too.
@@ -159,7 +161,7 @@ def _played(options: Mapping[str, Any], model: Model, iterations: float) -> Cost
     talk = _talk(options)
     turns = min(_number(options, "turns", 1), talk.turns)
     replies = count * turns * min(talk.reply, _number(options, "reply", talk.reply))
-    evaluations = count * turns
+    evaluations = count * turns * (FRESH if options.get("only") else 1.0)
     quick = options.get("reward") == "correctness"
     seconds = model.seconds("decode", replies) + model.seconds("quick", evaluations)
     seconds += 0.0 if quick else model.seconds("full", FULL_SHARE * count)
