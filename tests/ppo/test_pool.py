@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -14,7 +15,7 @@ from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.environment.ceilings import known_ceilings
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.errors import DeviceError
-from kernel_assistant.records import Outcome
+from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.subject import subjects
@@ -83,6 +84,14 @@ def test_a_lost_worker_costs_one_evaluation(options, asked):
         assert (pool.judged, pool.void) == (3, 1)
         lines = (options.out / "evaluations.jsonl").read_text().splitlines()
         assert len(lines) == 2, "what is void is not kept for another start"
+        # Asked for again it is judged; what loses the judge again is at fault.
+        assert pool.judge([right])[0].outcome is Outcome.correct
+        found = []
+        for _ in range(3):
+            stopped.clear()
+            found += pool.judge([replace(right, tier=Tier.full)])
+        assert found[0] is None and found[1].outcome is Outcome.crashed and found[2] is found[1]
+        assert (pool.judged, pool.void) == (6, 2)
 
 
 def test_without_a_worker_it_says_so(options, asked):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-from kernel_assistant.records import Candidate, Evaluation, Tier
+from kernel_assistant.records import Candidate, Evaluation, Outcome, Stage, Tier
 from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant_training.episodes.lines import Lines, read_lines
@@ -27,6 +28,8 @@ from kernel_assistant_training.ppo.tasks import Task
 
 #: By which machines say that they are there, of the seconds after which they count as lost.
 BEATS = 4
+#: Of the judge at one candidate: the first may be the machine's.
+LOSSES = 2
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ class Pool:
             raise
         self.device = self._fleet.greeting.device
         self._kind = device_kind(self.device)
-        self._known: dict[tuple[str, str, str], Evaluation | None] = {
+        self._losses: Counter[tuple[str, str, str]] = Counter()
+        self._known: dict[tuple[str, str, str], Evaluation] = {
             (one.task, one.evaluation.candidate, one.evaluation.tier.value): one.evaluation
             for file in (*options.known, options.out / "evaluations.jsonl")
             for one in read_lines(file, Known)
@@ -125,7 +129,8 @@ class Pool:
         return {key: opened for key, opened in found.items() if opened is not None}
 
     def judge(self, asked: Sequence[Asked]) -> list[Evaluation | None]:
-        """In order; None where the judge was lost at it. Raises DeviceError where no worker is left."""
+        """In order; None where the judge was lost at it, for the first time: whatever loses it again is at fault.
+        Raises DeviceError where no worker is left."""
         keys = [one.key for one in asked]
         fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in self._known}
         self.repeated += len(asked) - len(fresh)
@@ -137,10 +142,10 @@ class Pool:
         self._fleet.run(jobs, self._keep)
         for job in jobs:
             self.judged += len(job.found)
-            self.void += job.found.count(None)
             for place, found in enumerate(job.found):
-                self._known.setdefault(_key(job, place), found)
-        return [self._known[key] for key in keys]
+                if found is None:
+                    self._lose(job, place)
+        return [self._known.get(key) for key in keys]
 
     def close(self) -> None:
         self._fleet.close()
@@ -153,6 +158,23 @@ class Pool:
             key = _key(job, place)
             self._known[key] = found
             self._lines.add(Known(task=key[0], evaluation=found, device=self._kind))
+
+    def _lose(self, job: Job, place: int) -> None:
+        key, (candidate, tier) = _key(job, place), job.candidates[place]
+        self._losses[key] += 1
+        if self._losses[key] < LOSSES:
+            self.void += 1
+            return
+        # Void it would be neither learned from nor refused, however often it is written.
+        found = Evaluation(
+            candidate=candidate.hash(),
+            tier=tier,
+            outcome=Outcome.crashed,
+            stage=Stage.verify,
+            message=f"the judge was lost at it {LOSSES} times",
+        )
+        self._known[key] = found
+        self._lines.add(Known(task=key[0], evaluation=found, device=self._kind))
 
 
 def _key(job: Job, place: int) -> tuple[str, str, str]:
