@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -33,9 +34,15 @@ def there(sshd, ssh_folder, home, tmp_path, python_path, monkeypatch):
     Ssh("box", resolve()[0].runtime_dir).disconnect()
 
 
-def far():
-    """Processes of our program over there."""
-    return [one for one in psutil.process_iter(["cmdline"]) if (one.info["cmdline"] or [])[1:] == ["-m", MODULE]]
+def far(home):
+    """Processes of our program over there, of this test alone."""
+    found = []
+    for one in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            ours = (one.info["cmdline"] or [])[1:] == ["-m", MODULE]
+            if ours and one.environ().get("KERNEL_ASSISTANT_HOME") == str(home):
+                found.append(one)
+    return found
 
 
 def test_far_machine_judges_once_is_lost_and_comes_back(there, asked, tmp_path):
@@ -56,14 +63,15 @@ def test_far_machine_judges_once_is_lost_and_comes_back(there, asked, tmp_path):
         assert opened[right.task.key].device.copy_bandwidth > 0, "of over there"
         first = pool.judge([right, broken, right])
         assert [one.outcome.value for one in first] == ["correct", "compile_error", "correct"]
-        (process,) = far()
+        (process,) = far(tmp_path / "there")
         process.kill()
         # It was at nothing: nothing is void, and the task goes to it once it is back.
         assert pool.judge([other])[0].outcome.value == "correct"
         assert (pool.judged, pool.repeated, pool.void) == (3, 1, 0)
+        again = far(tmp_path / "there")
+    assert psutil.wait_procs(again, timeout=30)[1] == [], "closing ends it"
     assert lines[0].startswith("box is lost: ") and "void: 0 evaluations" in lines[0]
     assert lines[1] == "box: judges again"
-    assert far() == [], "closing ends it"
     # Another start, on the same kind of device but another machine: all is known.
     with Pool(PoolOptions("cpu", tmp_path / "run", new_cache(tmp_path / "cache"), sys.executable)) as pool:
         assert pool.judge([right, broken]) == first[:2]
