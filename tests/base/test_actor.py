@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -62,7 +63,10 @@ def test_a_family_with_logits_of_its_own_is_refused(tmp_path, monkeypatch):
         Actor.load(save("llama", tmp_path), CPU)
 
 
-def test_what_is_no_model_is_named(tmp_path):
+def test_what_is_no_model_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UsageError, match="nobody/nothing could not be fetched"):
+        Actor.load(Path("nobody/nothing"), CPU)
     with pytest.raises(UsageError, match="no folder"):
         Actor.load(tmp_path / "missing", CPU)
     with pytest.raises(UsageError, match="holds no model"):
