@@ -9,7 +9,7 @@ import pytest
 from kernel_assistant.agent.report import compact
 from kernel_assistant.environment.ceilings import known_ceilings
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import Accuracy, Evaluation, Outcome, Stage, Tier, Timing
+from kernel_assistant.records import Accuracy, Evaluation, Mismatch, Outcome, Stage, Tier, Timing
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.subject import subjects
 from kernel_assistant_training.nominal import nominal_baseline, nominal_times, unbounded
@@ -38,6 +38,22 @@ def right(candidate_ms):
 def test_a_model_reads_the_same_whatever_was_measured(graph):
     said = {compact(nominal_times(right(ms), graph), nominal_baseline(graph)) for ms in (0.2, 1.7)}
     assert len(said) == 1 and said.pop().startswith("ok ")
+
+
+def test_what_the_inputs_of_one_run_gave_is_not_named(graph):
+    said = set()
+    for want in (-0.265, 1.61):
+        mismatch = Mismatch(
+            output="out0", index=(3, 1), got=0.0, want=want, count=1, total=6, workload="normal", why="values"
+        )
+        wrong = Evaluation(
+            candidate="c", tier=Tier.quick, outcome=Outcome.incorrect, stage=Stage.verify, message=f"want {want}",
+            mismatch=mismatch,
+        )  # fmt: skip
+        found = nominal_times(wrong, graph)
+        assert found.outcome is Outcome.incorrect
+        said.add(compact(found, nominal_baseline(graph)))
+    assert said == {"wrong values differ"}
 
 
 def test_nothing_is_faster_on_a_nominal_clock(graph):
