@@ -40,7 +40,7 @@ def count(options):
             fresh = file.with_suffix(".new")
             fresh.write_text(str(at))
             fresh.replace(file)
-            control.report(at, {"reward": at / options.to, "loss": 1.0 / at})
+            control.report(at, {"reward": at / options.to, "loss": 1.0 / at, "evaluations": at})
             time.sleep(options.every)
     if at == options.to:
         begun = int((options.base / "config.json").read_text()) if options.base else 0

@@ -87,7 +87,7 @@ def test_stages_follow_one_another_and_are_not_repeated(run, tmp_path):
     assert read_status(folder).state is RunState.ended
     report = (folder / "report.md").read_text()
     assert "| first | done |" in report and "| second | reward | 25.0% | 100.0%" not in report
-    assert "| second | reward | 0.25 | 1 | 4 |" in report
+    assert "| second | reward | 0.25 | 1 | 4 |" in report and "| second | evaluations 10 |" in report
     before = (folder / "01-first" / "done").read_bytes()
     code, out, err = ended(run(stage("first", to=3), stage("second", to=4)))
     assert code == 0 and "running" not in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ _TOLD = (
     "generated_tokens_per_s",
     "evaluations_per_s",
 )
-#: Counts: what there was at the end.
-_COUNTED = ("tasks", "kept_rate", "kept", "rows", "episodes", "evaluations", "evaluations_repeated", "evaluations_void")
+#: Counts: what there was at the end, and what each line has its own of.
+_COUNTED = ("tasks", "kept_rate", "kept", "rows")
+_SUMMED = ("episodes", "evaluations", "evaluations_repeated", "evaluations_void")
 _LEFT_OUT = "left_out_"
 
 
@@ -141,10 +143,12 @@ def _data(run: RunFolder) -> Iterator[str]:
     """What was made to learn from, and why some of it was not taken."""
     rows: list[str] = []
     for place, stage in enumerate(run.recipe.stage):
-        newest: dict[str, float] = {}
-        for one in lines(run.watched(place)):
-            newest |= numbers(one)
+        newest, sums = dict[str, float](), Counter[str]()
+        for one in map(numbers, lines(run.watched(place))):
+            newest |= one
+            sums.update({name: int(one[name]) for name in _SUMMED if name in one})
         counts = [f"{name} {said(name, newest[name])}" for name in _COUNTED if name in newest]
+        counts += [f"{name} {count:,}" for name, count in sums.items()]
         counts += [f"{name} {said(name, one)}" for name, one in newest.items() if name.startswith(_LEFT_OUT)]
         summary = sorted(run.folder(place).glob("summary-*.json"))
         counts += [text for file in summary for text in _episodes(file)]
