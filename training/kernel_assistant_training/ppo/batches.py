@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Self
 
 import torch
@@ -36,6 +37,18 @@ class Rows:
                 actions[row, begin : begin + count] = True
             sampled[row, actions[row]] = torch.tensor(one.logprobs)
         return cls(ids.to(device), actions.to(device), sampled.to(device), tuple(numbers))
+
+
+def in_steps(lengths: Sequence[int], budget: int, steps: int, random: Random) -> list[list[list[int]]]:
+    """The pieces of each of at most `steps` optimiser steps, none empty. Which step a trajectory is in is drawn: cut by
+    length alone, one step would have the tasks with short answers, or the episodes that went wrong, and learn those."""
+    order = random.sample(range(len(lengths)), len(lengths))
+    count = min(steps, len(order))
+    shares = [order[start::count] for start in range(count)]
+    return [
+        [[share[place] for place in piece] for piece in pieces([lengths[number] for number in share], budget)]
+        for share in shares
+    ]
 
 
 def pieces(lengths: Sequence[int], budget: int) -> list[list[int]]:

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from random import Random
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from kernel_assistant.errors import InternalError
 from kernel_assistant_training.ppo.actor import Actor, Judged, full
 from kernel_assistant_training.ppo.advantages import explained_variance, gae, mean_of, normalised
-from kernel_assistant_training.ppo.batches import Rows, pieces
+from kernel_assistant_training.ppo.batches import Rows, in_steps
 from kernel_assistant_training.ppo.guard import Bounds, Guarded, guarded
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.losses import Clip, k3, policy_loss, value_loss
@@ -111,13 +112,13 @@ class Learner:
 
     def step_together(self, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
         """What each process does in an update."""
-        measured = self._measured(trajectories)
+        options, lengths = self.options, [one.length for one in trajectories]
+        steps = in_steps(lengths, options.budget, options.steps, random)
+        measured = self._measured(trajectories, [piece for step in steps for piece in step])
         prepared = self._prepared(trajectories, measured)
-        figures = [
-            self._step(group)
-            for _ in range(self.options.epochs)
-            for group in _groups(prepared, self.options.steps, random)
-        ]
+        left = iter(prepared)
+        groups = [list(islice(left, len(step))) for step in steps]
+        figures = [self._step(group) for _ in range(options.epochs) for group in random.sample(groups, len(groups))]
         metrics = {name: sum(one[name] for one in figures) / len(figures) for name in figures[0]}
         metrics |= _of_all(prepared, [guard for _, guard in measured])
         used = sum(int(piece.used.sum()) for piece in prepared)
@@ -130,11 +131,12 @@ class Learner:
             "actions": used,
         }
 
-    def _measured(self, trajectories: Sequence[Trajectory]) -> list[tuple[Piece, Guarded]]:
-        """Pieces as the trainer sees them before the first step, advantages not yet normalised. Each process measures
-        its share, and has all."""
+    def _measured(
+        self, trajectories: Sequence[Trajectory], every: Sequence[Sequence[int]]
+    ) -> list[tuple[Piece, Guarded]]:
+        """`every` piece as the trainer sees it before the first step, advantages not yet normalised. Each process
+        measures its share, and has all."""
         said = [one.said() for one in trajectories]
-        every = pieces([len(one.ids) for one in said], self.options.budget)
         mine, count = self._dealt(every)
         found = [self._measure([said[number] for number in numbers], numbers, trajectories) for numbers in mine]
         shares = self.together.every([_moved(one, torch.device("cpu")) for one in found[:count]])
@@ -258,14 +260,6 @@ def last_action_rewards(values: Sequence[float], actions: Tensor) -> Tensor:
     last = torch.where(actions, places, -1).amax(1)
     at_last = (places == last[:, None]) & actions
     return torch.tensor(values, device=actions.device)[:, None] * at_last
-
-
-def _groups(found: Sequence[Piece], steps: int, random: Random) -> list[list[Piece]]:
-    """Pieces in random order, in at most `steps` groups of like size; none is empty."""
-    order = list(found)
-    random.shuffle(order)
-    count = min(steps, len(order))
-    return [order[start::count] for start in range(count)]
 
 
 def _of_all(found: Sequence[Piece], guards: Sequence[Guarded]) -> Metrics:
