@@ -20,7 +20,8 @@ from kernel_assistant_training.tasks.writing import batch_of
 
 #: Operators that a prompt offers, and how many of them a task may use.
 OFFERED, MOST = 24, 5
-MAX_TOKENS = 1500
+#: Of an answer; what a small model learns from has at most 400.
+MAX_TOKENS, MAX_COMPACT_TOKENS = 1500, 512
 _FENCE = re.compile(r"```(?:python|py)?\s*\n(.*?)```", re.DOTALL)
 _DECLARED = re.compile(r"^#?\s*operators:\s*(.+)$", re.MULTILINE | re.IGNORECASE)
 
@@ -55,7 +56,7 @@ class Composer:
         random = Random(f"composer {seed} {number}")
         if self.compact:
             # The likeliest answer: what is not alike is asked, and a small model's samples are seldom whole.
-            request = Request(tuple(composing.asked(random)), max_tokens=MAX_TOKENS, temperature=0.0)
+            request = Request(tuple(composing.asked(random)), max_tokens=MAX_COMPACT_TOKENS, temperature=0.0)
         else:
             request = Request((_explained(operators, random),), max_tokens=MAX_TOKENS)
         reply = self.client.complete(request, cancelled)
