@@ -87,14 +87,15 @@ def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device 
     """The newest checkpoint. `given` tasks are played instead of sampled ones. Raises the project's errors, each naming
     where training can go on. Of several processes the first does so, and the others help it with updates."""
     together = Together.begin() if device is None else Together(device=device)
-    try:
-        if together.main:
-            return _first(options, given, together)
-        follow(_trainee(options, len(given)), together)
-        return options.out
-    finally:
+    newest = options.out
+    if together.main:
+        newest = _first(options, given, together)
         together.end()
-        together.close()
+    else:
+        follow(_trainee(options, len(given)), together)
+    # Not after an error: the others may wait in the middle of an update, and whoever launched all ends them.
+    together.close()
+    return newest
 
 
 def _first(options: StageOptions, given: Sequence[Task], together: Together) -> Path:

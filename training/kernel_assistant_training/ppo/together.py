@@ -15,12 +15,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from kernel_assistant.errors import MissingError
+from kernel_assistant.errors import InternalError, MissingError
 
 T = TypeVar("T")
 #: Numbers of gradients that are summed at once.
 _BUCKET = 1 << 26
-_LONG = timedelta(days=1)
+#: That the others wait for the first to play, and that all wait for each other in an update.
+_LONG, _SHORT = timedelta(days=1), timedelta(minutes=30)
 _END = "end"
 
 
@@ -41,7 +42,7 @@ class Together:
             from accelerate import PartialState
         except ImportError as error:
             raise MissingError("accelerate is not installed", "pip install 'kernel-assistant[train]'") from error
-        state = PartialState(cpu=not torch.cuda.is_available(), timeout=_LONG)
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=_SHORT)
         return cls(state.process_index, state.num_processes, state.device)
 
     @property
@@ -54,9 +55,12 @@ class Together:
             self.share((what, arguments))
 
     def follow(self, doing: Mapping[str, Callable[..., object]]) -> None:
-        """The others do what they are told, until the end."""
+        """The others do what they are told, until the end. Raises InternalError where the first is gone."""
         while True:
-            told: Any = self.share(None)
+            try:
+                told: Any = self.share(None)
+            except RuntimeError as error:
+                raise InternalError("the first process is gone", "see what it said; start all again") from error
             what, arguments = told
             if what == _END:
                 return
