@@ -12,6 +12,7 @@ from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.base import ModelOptions
 from kernel_assistant_training.ppo.batches import Rows
 from kernel_assistant_training.ppo.engine import EngineOptions, engine
+from kernel_assistant_training.ppo.guard import Bounds
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.trajectory import Said
 from kernel_assistant_training.ppo.update import Learner, UpdateOptions
@@ -20,7 +21,12 @@ from tests.base.test_engines import asked
 from tests.ppo.trajectories import several
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
-CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+#: Nats between sampler and trainer: in float32, and where one of them computes or was rounded in bfloat16.
+EXACT, ROUNDED = (0.05, 0.3) if DEVICE.type == "cpu" else (0.3, 0.3)
+
+#: The trajectories are of the trainer on the CPU.
+LOOSE = Bounds(low=0.0, high=1e9, impossible=-1e9)
 
 
 def away(actor, wanted, replies):
@@ -29,7 +35,7 @@ def away(actor, wanted, replies):
         Said((*one.prompt, *reply.ids), ((len(one.prompt), len(reply.ids)),), tuple(reply.logprobs))
         for one, reply in zip(wanted, replies, strict=True)
     ]
-    rows = Rows.of(said, range(len(said)), CPU)
+    rows = Rows.of(said, range(len(said)), DEVICE)
     with torch.no_grad():
         mine = actor(rows.ids, rows.actions).logprobs
     return float((mine - rows.sampled)[rows.actions].abs().max())
@@ -41,7 +47,7 @@ def test_tokens_and_probabilities_are_those_of_the_newest_weights(rank, tmp_path
     shape = {**FAMILIES["llama"], "hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1}
     monkeypatch.setitem(FAMILIES, "llama", {**shape, "head_dim": 64})
     base = save("llama", tmp_path / "base", scale=0.1)
-    actor = Actor.load(base, CPU, ModelOptions(lora=rank))
+    actor = Actor.load(base, DEVICE, ModelOptions(lora=rank))
     wanted = asked(6, most=12)
     options = EngineOptions("vllm", ("--enforce-eager",))
     # A token of the first reply, so that it ends there.
@@ -49,19 +55,21 @@ def test_tokens_and_probabilities_are_those_of_the_newest_weights(rank, tmp_path
     server = engine(actor, [end], rows=4, context=256, options=options, folder=base, serving=tmp_path / "run")
     try:
         first = server.decode(wanted)
-        assert away(actor, wanted, first) < 0.05
+        assert away(actor, wanted, first) < EXACT
         assert [one.ids for one in server.decode(wanted)] == [one.ids for one in first], "seeds draw the same"
         for one in first:
             assert one.ended == (one.ids[-1] == end) and (one.ended or len(one.ids) == 12)
-        Learner(actor, UpdateOptions(rate=1e-2, warmup=1, steps=1), KlControl(0.0)).update(several(actor, 6), Random(0))
-        assert away(actor, wanted, first) > 0.3, "the update is seen in the numbers"
+        learner = Learner(actor, UpdateOptions(rate=1e-2, warmup=1, steps=1, bounds=LOOSE), KlControl(0.0))
+        learner.update(several(Actor.load(base, torch.device("cpu")), 6), Random(0))
+        assert away(actor, wanted, first) > ROUNDED, "the update is seen in the numbers"
+        # On a GPU it sleeps now.
         server.rest()
         server.load(actor)
         second = server.decode(wanted)
         # What is served is rounded to bfloat16, adapters are not.
-        assert away(actor, wanted, second) < (0.05 if rank else 0.3)
-        server.load(actor)
-        assert away(actor, wanted, server.decode(wanted)) < (0.05 if rank else 0.3)
+        assert away(actor, wanted, second) < (EXACT if rank else ROUNDED)
+        server.rest()
+        assert away(actor, wanted, server.decode(wanted)) < (EXACT if rank else ROUNDED)
     finally:
         server.close()
     with pytest.raises(EngineError):
