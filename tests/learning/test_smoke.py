@@ -1,0 +1,62 @@
+"""The recipe `smoke`: each stage changes what it is for. Margins are below what the seeds of
+docs/training_smoke.md gave."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+# What else is to be seen of the same run, which one process makes.
+from tests.pipeline.chain import TestRun  # noqa: F401 - collected here
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def lines(smoke_run):
+    """Lines of metrics of a stage by its name in the recipe."""
+
+    def found(name):
+        (folder,) = smoke_run.glob(f"*-{name}")
+        return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+    return found
+
+
+def test_pre_training_learns_the_form_of_an_answer(lines):
+    first, *_, last = [line["answer_right"] for line in lines("pretrain") if "answer_right" in line]
+    assert first < 0.1 and last > 0.97
+
+
+def test_fine_tuning_lowers_its_loss(lines):
+    losses = [line["loss"] for line in lines("sft") if "loss" in line]
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_rewards_make_the_policy_better_where_it_learns_and_on_tasks_that_it_never_plays(lines):
+    begin, *iterations = lines("ppo-single")
+    rewards = [line["reward"] for line in iterations]
+    assert sum(rewards[-2:]) / 2 > rewards[0] + 0.2
+    assert iterations[-1]["held_out_reward"] > begin["held_out_reward"] + 0.1
+    assert all(line["ratio_left_out_share"] == 0 for line in iterations), "the sampler and the trainer disagree"
+
+
+def test_rejection_fine_tuning_removes_loops_and_what_cannot_be_read(lines):
+    """The same tasks with the same random numbers, played by the model before it and by the one that it gave."""
+    (played,) = [line for line in lines("rft") if line["stage"] == "trajectories"]
+    after = lines("ppo-agent")[1]
+    assert after["episodes"] == played["episodes"] == 96
+    assert played["kept"] > 0 and played["left_out_loop"] + played["left_out_schema"] > 0
+    assert after["loop_share"] < played["loop_share"] - 0.05
+    assert after["loop_share"] + after["schema_share"] < played["loop_share"] + played["schema_share"] - 0.1
+
+
+def test_the_critic_explains_returns_of_tasks_that_it_did_not_learn_from(lines):
+    first, *_, last = [line["explained_variance"] for line in lines("critic")]
+    assert first == pytest.approx(0, abs=1e-6) and last > 0.01
+
+
+def test_several_turns_do_not_make_it_worse(lines):
+    begin, *iterations = lines("ppo-agent")
+    assert iterations[-1]["held_out_reward"] > begin["held_out_reward"] - 0.15
