@@ -54,7 +54,7 @@ def test_rejection_fine_tuning_removes_loops_and_what_cannot_be_read(lines):
 
 def test_the_critic_explains_returns_of_tasks_that_it_did_not_learn_from(lines):
     first, *_, last = [line["explained_variance"] for line in lines("critic")]
-    assert first == pytest.approx(0, abs=1e-6) and last > 0.01
+    assert first == pytest.approx(0, abs=1e-6) and last > 0.02
 
 
 def test_several_turns_do_not_make_it_worse(lines):

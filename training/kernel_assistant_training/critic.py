@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rate", type=float, default=1e-3)
     found.add_argument("--budget", type=int, default=32768, help="padded tokens in one pass")
     found.add_argument("--lam", type=float, default=1.0, help="of the targets")
+    found.add_argument("--share", type=float, default=0.2, help="of the tasks, which are kept aside")
     return found
 
 
@@ -51,7 +52,12 @@ def train(options: argparse.Namespace) -> Path:
     base = folder_of(options.base)
     newest, state = known or (base, State())
     asked_for = CriticOptions(
-        epochs=options.epochs, rate=options.rate, budget=options.budget, lam=options.lam, seed=options.seed
+        epochs=options.epochs,
+        rate=options.rate,
+        budget=options.budget,
+        lam=options.lam,
+        share=options.share,
+        seed=options.seed,
     )
     with RunControl(options.out, STAGE, at_once=True) as control, folder.naming():
         found = [one for one in episodes_of(options) if one.actions and not one.void]
