@@ -74,6 +74,7 @@ def test_the_stage_saves_each_epoch_and_goes_on(tmp_path):
         rate=1e-2,
         budget=400,
         lam=1.0,
+        share=0.2,
         seed=0,
     )
     assert critic.train(options).name == "checkpoint-000002"
