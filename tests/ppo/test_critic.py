@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import math
@@ -66,17 +65,15 @@ def test_the_stage_saves_each_epoch_and_goes_on(tmp_path):
     for one in episodes(80):
         store.add(one)
     store.close()
-    options = argparse.Namespace(
-        base=tmp_path / "base",
-        trajectories=[tmp_path / "played"],
-        out=tmp_path / "run",
-        epochs=2,
-        rate=1e-2,
-        budget=400,
-        lam=1.0,
-        share=0.2,
-        seed=0,
-    )
+    words = [
+        "--base",
+        str(tmp_path / "base"),
+        "--trajectories",
+        str(tmp_path / "played"),
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    options = critic.parser().parse_args([*words, "--epochs", "2", "--rate", "1e-2", "--budget", "400"])
     assert critic.train(options).name == "checkpoint-000002"
     options.epochs = 4
     newest = critic.train(options)
