@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ASK_SECONDS = 20.0
 #: Words of vLLM beside those of OpenAI. The distribution is the model's own: what is sampled from is, but for the
 #: temperature, what the log-probabilities are of.
-_EXTRAS: dict[str, Any] = {
+WORDS_OF_VLLM: dict[str, Any] = {
     "return_token_ids": True,
     "top_k": 0,
     "min_p": 0.0,
@@ -67,7 +67,7 @@ class TokenClient(ChatClient):
             logprobs=0,
             stream=True,
             stream_options={"include_usage": True},
-            extra_body=_EXTRAS,
+            extra_body=WORDS_OF_VLLM,
         )
         return stream, CollectedText()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,16 @@ from kernel_assistant_training.export import as_folder
 from kernel_assistant_training.fine_tuning import fit
 from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.base import ADAPTER
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "base"))
-from models import save
+from tests.base.models import save
+from tests.common.threads import one_thread
 
 ROWS = [Tokens([5, 6, 7, 8, 9, 10], [False, False, True, True, True, True])] * 8
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def on_one_thread():
+    with one_thread():
+        yield
 
 
 def options(base, out, **rest):

@@ -110,6 +110,9 @@ def test_a_task_at_which_two_machines_are_lost_is_given_up(many):
         shares.lose(machine, "gone")
     assert [found is None for found in job.found] == [False, True, False] + [True] * 6
     assert shares.done and job.why == "gone"
+    assert job.tried == 0, "without its task open nothing was judged"
+    job.opened = object()
+    assert job.tried == 4, "who was never begun lost nobody"
 
 
 def test_answers_to_something_else_are_refused(many):

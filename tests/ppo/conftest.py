@@ -22,6 +22,7 @@ from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.tasks import Task, of_graph
 from kernel_assistant_training.synth import prompt
 from kernel_assistant_training.tokenizer import load, vocabulary_size
+from tests.common.threads import one_thread
 
 #: Steps until the answers are known by heart.
 STEPS = 100
@@ -39,11 +40,9 @@ class Coin:
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def on_one_thread():
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -84,10 +83,9 @@ def conversations(task, right, wrong, random):
     return [[*begin, *before, said(right), ok, said(FINISH)] for before in ([], fault)]
 
 
+@one_thread()
 def trained(task, right, wrong, folder):
     torch.manual_seed(0)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     tokenizer = load()
     shape = replace(SMALL, vocabulary=vocabulary_size(tokenizer), width=96, inner=192, layers=2, heads=2, head_width=48)
     save_folder(Llama(shape), folder)
@@ -107,7 +105,6 @@ def trained(task, right, wrong, folder):
         torch.nn.utils.clip_grad_norm_(actor.model.parameters(), 1.0)
         optimiser.step()
     save_folder(as_llama(actor, shape), folder)
-    torch.set_num_threads(threads)
     return folder
 
 

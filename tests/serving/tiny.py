@@ -23,6 +23,7 @@ from kernel_assistant.serving.template import (
     render,
     write_call,
 )
+from tests.common.threads import one_thread
 
 QUESTION = (
     Message(role="system", content="You write kernels."),
@@ -157,9 +158,8 @@ def _ids(words: PreTrainedTokenizerFast, lesson: Lesson) -> tuple[list[int], lis
     return prompt, answer
 
 
+@one_thread()
 def _learn(model: LlamaForCausalLM, conversations: list[tuple[list[int], list[int]]], steps: int) -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so little work is slower on several, and much slower beside others
     longest = max(len(prompt + answer) for prompt, answer in conversations)
     ids = torch.zeros(len(conversations), longest, dtype=torch.long)
     labels = torch.full_like(ids, -100)
@@ -176,4 +176,3 @@ def _learn(model: LlamaForCausalLM, conversations: list[tuple[list[int], list[in
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    torch.set_num_threads(threads)

@@ -24,6 +24,7 @@ from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
 from kernel_assistant_training.pretrain import Options, Progress, batch_of, learning_rate, train, weighted_losses
 from kernel_assistant_training.stream import Stream, StreamOptions
 from kernel_assistant_training.tokenizer import load, vocabulary_size
+from tests.common.threads import one_thread
 
 TINY = replace(SMALL, width=64, inner=128, layers=2, heads=1)
 
@@ -61,11 +62,9 @@ def metrics(folder):
 
 
 def test_a_run_learns_and_can_be_gone_on_with(options, source):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    first = train(options)
-    second = train(replace(options, resume=True, steps=170))
-    torch.set_num_threads(threads)
+    with one_thread():
+        first = train(options)
+        second = train(replace(options, resume=True, steps=170))
     steps = [line for line in metrics(options.out) if "answer_loss" in line]
     assert {line["stage"] for line in metrics(options.out)} == {"pretrain"} and steps[-1]["time"] >= steps[0]["time"]
     assert read_status(options.out).state is RunState.ended

@@ -20,6 +20,7 @@ from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import greedy
 from kernel_assistant_training.tokenizer import load, vocabulary_size
+from tests.common.threads import one_thread
 
 PROMPT = [
     {"role": "system", "content": "Write C++ for the graph."},
@@ -98,10 +99,8 @@ def test_the_repair_is_learned_and_not_the_fault(file, source, tmp_path, trainer
     shape = replace(SMALL, vocabulary=vocabulary_size(load()), width=64, inner=128, layers=2, heads=1)
     save_folder(Llama(shape), tmp_path / "base")
     options = options_of(tmp_path, file, trainer=trainer, pairs_share=0.2, steps=120, batch=4, rate=5e-3)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    figures = sft.train(options, (source,))
-    torch.set_num_threads(threads)
+    with one_thread():
+        figures = sft.train(options, (source,))
     assert figures["episodes"] == 8
     before, after = load_folder(tmp_path / "base"), load_folder(tmp_path / "out")
     assert not torch.equal(before.model.norm.weight, after.model.norm.weight)

@@ -21,6 +21,7 @@ from kernel_assistant_training.ppo.model_arguments import model_of
 from kernel_assistant_training.ppo.playing import episodes_of
 from kernel_assistant_training.ppo.run_folder import RunFolder, State
 from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_training.saving import naming
 
 STAGE = "critic"
 TURNS = 8
@@ -59,7 +60,7 @@ def train(options: argparse.Namespace) -> Path:
         share=options.share,
         seed=options.seed,
     )
-    with RunControl(options.out, STAGE, at_once=True) as control, folder.naming():
+    with RunControl(options.out, STAGE, at_once=True) as control, naming(folder.named):
         found = [one for one in episodes_of(options) if one.actions and not one.void]
         if not found:
             raise UsageError("there are no episodes", "name runs of rft or ppo-single: --trajectories, or leave it out")

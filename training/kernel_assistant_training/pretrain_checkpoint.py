@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from kernel_assistant.errors import InternalError, UsageError
-from kernel_assistant_training.saving import first_line, flush, written
+from kernel_assistant_training.saving import first_line, flush, last_checkpoint, written
 
 
 class Checkpoint:
@@ -69,4 +69,4 @@ class Checkpoint:
 
     def named(self) -> str:
         """Where training can go on, for messages."""
-        return f"the last checkpoint is {self._file}" if self._file.is_file() else "there is no checkpoint yet"
+        return last_checkpoint(self._file if self._file.is_file() else None)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
 
-from kernel_assistant.errors import StoreError
+from kernel_assistant.errors import InternalError, StoreError
 
 #: No space, over one's quota, over a limit of the process.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -28,6 +28,20 @@ def written(what: Path, known: str = "") -> Iterator[None]:
         let_go(error)
         cause = "; ".join(part for part in (f"{what} could not be written: {why(error)}", known) if part)
         raise StoreError(cause, "make room, and start it again") from error
+
+
+def last_checkpoint(checkpoint: Path | None) -> str:
+    """Where training can go on, for messages."""
+    return f"the last checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
+
+
+@contextmanager
+def naming(known: Callable[[], str]) -> Iterator[None]:
+    """What fails in the block says what is `known` at that time: where training can go on."""
+    try:
+        yield
+    except InternalError as error:
+        raise type(error)(f"{error.cause}; {known()}", error.next_step) from error
 
 
 def let_go(error: BaseException) -> None:

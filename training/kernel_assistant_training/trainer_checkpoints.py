@@ -12,8 +12,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from kernel_assistant.errors import InternalError, StoreError
-from kernel_assistant_training.saving import is_full, let_go, why
+from kernel_assistant.errors import StoreError
+from kernel_assistant_training.saving import is_full, last_checkpoint, let_go, naming, why
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 #: Written behind everything else of a checkpoint, and before an older one is removed.
@@ -45,23 +45,21 @@ class TrainerCheckpoints:
 
     def named(self) -> str:
         """Where training can go on, for messages."""
-        latest = self.latest()
-        return f"the last checkpoint is {latest}" if latest else "there is no checkpoint yet"
+        return last_checkpoint(self.latest())
 
     @contextmanager
     def naming(self) -> Iterator[None]:
         """What fails in the block names the last checkpoint; a full disk is told as such."""
-        try:
-            yield
-        except InternalError as error:
-            raise type(error)(f"{error.cause}; {self.named()}", error.next_step) from error
-        except (OSError, RuntimeError, SafetensorError) as error:
-            if not is_full(error):
-                raise
-            let_go(error)
-            self._drop_halves()
-            cause = f"a checkpoint could not be written: {why(error)}; {self.named()}"
-            raise StoreError(cause, "make room, and start it again") from error
+        with naming(self.named):
+            try:
+                yield
+            except (OSError, RuntimeError, SafetensorError) as error:
+                if not is_full(error):
+                    raise
+                let_go(error)
+                self._drop_halves()
+                cause = f"a checkpoint could not be written: {why(error)}"
+                raise StoreError(cause, "make room, and start it again") from error
 
     def _drop_halves(self) -> None:
         for path in self._all():

@@ -20,6 +20,7 @@ from typing import Any
 import openai
 
 from kernel_assistant.config import resolve
+from kernel_assistant.policy.chat_tokens import WORDS_OF_VLLM
 from kernel_assistant.serving import vllm
 from kernel_assistant.serving.engine import EngineProcess, EngineSpec, free_port, new_key
 from kernel_assistant.serving.errors import EngineError
@@ -31,14 +32,6 @@ from kernel_assistant_training.ppo.engine import EngineOptions
 from kernel_assistant_training.ppo.run_folder import copy_around
 
 HOST, NAME = "127.0.0.1", "policy"
-#: Words beside those of OpenAI. What is sampled from is, but for the temperature, what the log-probabilities are of.
-_EXTRAS: dict[str, Any] = {
-    "return_token_ids": True,
-    "top_k": 0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "add_special_tokens": False,
-}
 #: vLLM's own, of adapters.
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 _OURS = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
@@ -115,7 +108,7 @@ class VllmEngine:
             top_p=1.0,
             seed=asked.seed,
             logprobs=0,
-            extra_body={**_EXTRAS, "stop_token_ids": self._ends},
+            extra_body={**WORDS_OF_VLLM, "stop_token_ids": self._ends},
         )
         choice: Any = answer.choices[0]
         ids, said = list(choice.token_ids or ()), list(choice.logprobs.token_logprobs if choice.logprobs else ())

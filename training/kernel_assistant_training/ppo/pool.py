@@ -143,8 +143,10 @@ class Pool:
         for job in jobs:
             self.judged += len(job.found)
             for place, found in enumerate(job.found):
-                if found is None:
+                if found is None and place < job.tried:
                     self._lose(job, place)
+                elif found is None:
+                    self.void += 1
         return [self._known.get(key) for key in keys]
 
     def close(self) -> None:

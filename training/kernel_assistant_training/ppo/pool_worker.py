@@ -56,6 +56,13 @@ class Job:
         """Of the candidates."""
         return tuple(candidate.hash() for candidate, _ in self.candidates)
 
+    @property
+    def tried(self) -> int:
+        """How many of the candidates a judge was at: of those at the end without an answer the first, if the task
+        could be opened at all."""
+        answered = max((place + 1 for place, found in enumerate(self.found) if found is not None), default=0)
+        return answered + 1 if self.opened else 0
+
 
 class PoolWorker:
     """Used by one thread at a time. `lost` says why no process could be started any more; `cache` is the folder with

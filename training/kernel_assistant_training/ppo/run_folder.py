@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernel_assistant.errors import InternalError, StoreError, UsageError, boundary
+from kernel_assistant.errors import StoreError, UsageError, boundary
 from kernel_assistant.records.codec import Record
 from kernel_assistant_training.ppo.curriculum import Progress
-from kernel_assistant_training.saving import flush, written
+from kernel_assistant_training.saving import flush, last_checkpoint, written
 
 if TYPE_CHECKING:  # stages without a model do not load transformers for a folder
     from kernel_assistant_training.ppo.actor import Actor
@@ -89,16 +88,7 @@ class RunFolder:
 
     def named(self) -> str:
         """Where training can go on, for messages."""
-        found = self._checkpoints()
-        return f"the last checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
-
-    @contextmanager
-    def naming(self) -> Iterator[None]:
-        """What fails in the block names the last checkpoint."""
-        try:
-            yield
-        except InternalError as error:
-            raise type(error)(f"{error.cause}; {self.named()}", error.next_step) from error
+        return last_checkpoint(next(reversed(self._checkpoints()), None))
 
     def _checkpoints(self) -> list[Path]:
         return sorted(path for path in self.path.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name))

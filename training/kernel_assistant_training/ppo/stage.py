@@ -33,6 +33,7 @@ from kernel_assistant_training.ppo.trainee import BEGIN, Trainee, TraineeOptions
 from kernel_assistant_training.ppo.trajectory import Trajectory
 from kernel_assistant_training.ppo.update import Learner, Metrics, UpdateOptions
 from kernel_assistant_training.run_control import RunControl
+from kernel_assistant_training.saving import naming
 
 #: What changes how a model is trained, and not what it learns.
 _HOW = ("model", "engine", "shard", "pool", "known")
@@ -100,11 +101,8 @@ def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device 
 
 def _first(options: StageOptions, given: Sequence[Task], together: Together) -> Path:
     folder = RunFolder(options.out, options.asked(), options.keep_every)
-    with RunControl(options.out, options.stage, at_once=True) as control:
-        try:
-            return _run(options, folder, control, given, together)
-        except InternalError as error:
-            raise type(error)(f"{error.cause}; {folder.named()}", error.next_step) from error
+    with RunControl(options.out, options.stage, at_once=True) as control, naming(folder.named):
+        return _run(options, folder, control, given, together)
 
 
 def _run(

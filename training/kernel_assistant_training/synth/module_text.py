@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import Operand, Value
@@ -74,14 +74,15 @@ def _body(graph: OpGraph, names: dict[str, str]) -> Iterator[str]:
 
 
 def _call(node: Node, names: dict[str, str], graph: OpGraph, first: str) -> str:
-    args = [_written(operand, names, graph) for operand in node.args]
+    written = operand_text(names, lambda text: text if _has_dim(text, graph) else None)
+    args = [written(operand) for operand in node.args]
     if node.op == "getitem":
         return f"{args[0]}[{args[1]}]"
     if node.op == _BATCH_NORM:
         return f"(aten.batch_norm.default({', '.join([*args[:5], 'False', *args[5:], 'True'])}),)"
     if node.op == "instance_norm":
         args.append("True")  # cudnn_enabled chooses an implementation, and graphs leave it out
-    args += [f"{key}={_written(operand, names, graph)}" for key, operand in node.kwargs.items()]
+    args += [f"{key}={written(operand)}" for key, operand in node.kwargs.items()]
     if node.op.partition(".")[0] in _MAKING:
         args.append(f"device={first}.device")
     op = node.op if "." in node.op else f"{node.op}.default"
@@ -92,20 +93,27 @@ def _call(node: Node, names: dict[str, str], graph: OpGraph, first: str) -> str:
     return f"aten.{called}({', '.join(args)})"
 
 
-def _written(operand: Operand, names: dict[str, str], graph: OpGraph) -> str:
-    if isinstance(operand, list):
-        return f"[{', '.join(_written(item, names, graph) for item in operand)}]"
-    if not isinstance(operand, str):
-        return repr(operand)
-    if operand.startswith("%"):
-        return names[operand[1:]]
-    if operand in TORCH:
-        return f"torch.{TORCH[operand]}"
-    if operand in ("inf", "-inf", "nan"):
-        return f"float({operand!r})"
-    if any(part in graph.dims for part in operand.replace("*", " ").replace("//", " ").split()):
-        return operand
-    return repr(operand)
+def operand_text(names: Mapping[str, str], size: Callable[[str], str | None]) -> Callable[[Operand], str]:
+    """How an operand is written: values by `names`, and as `size` says what it takes for one; None: a word."""
+
+    def written(operand: Operand) -> str:
+        if isinstance(operand, list):
+            return f"[{', '.join(map(written, operand))}]"
+        if not isinstance(operand, str):
+            return repr(operand)
+        if operand.startswith("%"):
+            return names[operand[1:]]
+        if operand in TORCH:
+            return f"torch.{TORCH[operand]}"
+        if operand in ("inf", "-inf", "nan"):
+            return f"float({operand!r})"
+        return size(operand) or repr(operand)
+
+    return written
+
+
+def _has_dim(text: str, graph: OpGraph) -> bool:
+    return any(part in graph.dims for part in text.replace("*", " ").replace("//", " ").split())
 
 
 def _made(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from kernel_assistant.records import OpGraph
-from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.records.graph import Value
 from kernel_assistant_training.synth.calls import BATCH_NORM, Unwritten, call, name_of
-from kernel_assistant_training.synth.module_text import TORCH, limits
+from kernel_assistant_training.synth.module_text import TORCH, limits, operand_text
 
 #: The size that a text begins with; who runs it fits it to a time.
 BATCH = 16
@@ -45,7 +45,8 @@ def _body(graph: OpGraph) -> Iterator[str]:
         for value in graph.inputs
         if value.kind == "input" and "B" in value.spec.shape
     )
-    written = _writer(names, f"{first}.size({place})")
+    batch = f"{first}.size({place})"
+    written = operand_text(names, lambda text: text.replace("B", batch) if "B" in text.split("*") else None)
     whole = {node.name for node in graph.nodes if node.op == BATCH_NORM}
     for node in graph.nodes:
         if node.op == "getitem" and str(node.args[0])[1:] in whole:
@@ -54,25 +55,6 @@ def _body(graph: OpGraph) -> Iterator[str]:
         else:
             yield f"{node.name} = {call(node, written)}"
     yield f"return {', '.join(names[name] for name in graph.outputs)}"
-
-
-def _writer(names: dict[str, str], batch: str) -> Callable[[Operand], str]:
-    def written(operand: Operand) -> str:
-        if isinstance(operand, list):
-            return f"[{', '.join(map(written, operand))}]"
-        if not isinstance(operand, str):
-            return repr(operand)
-        if operand.startswith("%"):
-            return names[operand[1:]]
-        if operand in TORCH:
-            return f"torch.{TORCH[operand]}"
-        if operand in ("inf", "-inf"):
-            return f"float({operand!r})"
-        if "B" in operand.split("*"):
-            return operand.replace("B", batch)
-        return repr(operand)
-
-    return written
 
 
 def _made(value: Value, below: dict[str, int]) -> str:
