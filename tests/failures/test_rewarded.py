@@ -54,6 +54,7 @@ def played(run):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ppo_goes_on_with_the_episodes_that_are_missing(options, coin, tmp_path):  # noqa: F811
     run, random, task = options.out, Random(3), coin.task
     first = Started(tmp_path / "killed", ppo, options, task)
