@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from kernel_assistant.records import (
-    Accuracy,
     Evaluation,
     KernelResources,
     Outcome,
@@ -27,6 +26,7 @@ from kernel_assistant_training.ppo.pool import Known
 from kernel_assistant_training.ppo.pool_events import Given, Greeting, Judged, event_from_wire, event_to_wire
 from kernel_assistant_training.ppo.pool_shares import Shares
 from kernel_assistant_training.ppo.pool_worker import Job
+from tests.common.results import accuracy_of
 
 
 def head_seconds(jobs: Sequence[Job]) -> float:
@@ -78,15 +78,7 @@ def _answer(candidate: str) -> Evaluation:
         outcome=Outcome.correct,
         stage=Stage.profile,
         message="",
-        accuracy=Accuracy(
-            error=1e-7,
-            reference_error=1e-7,
-            error_ratio=1.0,
-            relative_error=1e-8,
-            inputs_tried=3,
-            shapes_tried=2,
-            bit_reproducible=True,
-        ),
+        accuracy=accuracy_of(),
         timing=Timing(candidate_ms=0.1, eager_ms=0.2, speedup_vs_eager=2.0, floor_ms=0.05, samples=20),
         resources=(KernelResources(symbol="k0", registers=32),),
         precision="f32",

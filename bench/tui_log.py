@@ -16,12 +16,12 @@ from kernel_assistant.events import (
     Progress,
     TaskOpened,
 )
-from kernel_assistant.records import Accuracy, Evaluation, JobOutcome, Outcome, Stage, Tier, Timing
+from kernel_assistant.records import Evaluation, JobOutcome, Outcome, Stage, Tier, Timing
 from kernel_assistant.records.evaluation import Diagnostic
 from kernel_assistant.session.event_log import EventLog
 from kernel_assistant.source.build import build_task
 from kernel_assistant.store import JobOptions, JobState, Store
-from tests.common.results import result
+from tests.common.results import accuracy_of, result
 
 _EAGER_MS, _COMPILE_MS = 0.906, 0.212
 
@@ -90,15 +90,7 @@ def _evaluation(turn: int, *, broken: bool) -> Evaluation:
             message=f"line {turn}: 'rows' was not declared in this scope",
             diagnostics=(Diagnostic(message="'rows' was not declared in this scope", file="rows.cpp", line=turn),),
         )
-    accuracy = Accuracy(
-        error=1e-7,
-        reference_error=1e-7,
-        error_ratio=1.0,
-        relative_error=1e-8,
-        inputs_tried=2,
-        shapes_tried=1,
-        bit_reproducible=True,
-    )
+    accuracy = accuracy_of(inputs_tried=2, shapes_tried=1)
     taken = _COMPILE_MS * (1.3 - (turn % 97) / 200)
     timing = Timing(
         candidate_ms=taken,

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from kernel_assistant.agent.confirming import Allowance, within_reach
-from kernel_assistant.records import Accuracy, Evaluation, Outcome, Stage, Tier, Timing
+from kernel_assistant.records import Evaluation, Outcome, Stage, Tier, Timing
+from tests.common.results import accuracy_of
 
 
 def first(compiled: tuple[float, float] | None, eager: tuple[float, float] | None) -> Evaluation:
@@ -18,15 +19,7 @@ def first(compiled: tuple[float, float] | None, eager: tuple[float, float] | Non
         speedup_vs_compile_ci=compiled,
         speedup_vs_eager_ci=eager,
     )
-    accuracy = Accuracy(
-        error=0.0,
-        reference_error=0.0,
-        error_ratio=1.0,
-        relative_error=0.0,
-        inputs_tried=10,
-        shapes_tried=4,
-        bit_reproducible=True,
-    )
+    accuracy = accuracy_of(error=0.0, reference_error=0.0, relative_error=0.0, inputs_tried=10, shapes_tried=4)
     return Evaluation(
         candidate="a",
         tier=Tier.full,

@@ -13,7 +13,7 @@ from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.agent.model_policy import Limits
 from kernel_assistant.policy.client import PolicyError
 from kernel_assistant.policy.scripted import ScriptedClient
-from kernel_assistant.records import Accuracy, Outcome, Stage, StopReason, Timing, decode, encode
+from kernel_assistant.records import Outcome, Stage, StopReason, Timing, decode, encode
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
 from kernel_assistant.store import Store
 from tests.agent.models import (
@@ -29,6 +29,7 @@ from tests.agent.models import (
     observations,
     write,
 )
+from tests.common.results import accuracy_of
 from tests.judge.kernels import ROWS, WIDTH
 
 LONG = Budget(seconds=600, patience=1000)
@@ -229,15 +230,7 @@ def test_after_a_crash_the_best_lies_in_the_workspace(play):
     (found,) = step.evaluations
     # As if it had been right: nothing needs to be confirmed where that is not the point.
     timing = Timing(candidate_ms=0.5, eager_ms=1.0, speedup_vs_eager=2.0)
-    accuracy = Accuracy(
-        error=0,
-        reference_error=0,
-        error_ratio=1,
-        relative_error=0,
-        inputs_tried=1,
-        shapes_tried=1,
-        bit_reproducible=True,
-    )
+    accuracy = accuracy_of(error=0, reference_error=0, relative_error=0, inputs_tried=1, shapes_tried=1)
     right = replace(
         found, outcome=Outcome.correct, stage=Stage.profile, mismatch=None, timing=timing, accuracy=accuracy
     )

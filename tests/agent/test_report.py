@@ -10,7 +10,6 @@ from kernel_assistant.agent.prompts import compact_system, compact_task
 from kernel_assistant.agent.report import compact, report
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import (
-    Accuracy,
     Baseline,
     Diagnostic,
     Evaluation,
@@ -24,6 +23,7 @@ from kernel_assistant.records import (
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.targets.base import DeviceFacts
 from tests.agent.test_directives import GRAPH, SCALE
+from tests.common.results import accuracy_of
 
 DEVICE = DeviceFacts(target="cuda", name="H200", arch="sm_90")
 BASELINE = Baseline(eager_ms=0.9, compile_ms=0.198, floor_ms=0.12)
@@ -38,15 +38,7 @@ def evaluation(outcome: Outcome, stage: Stage, **fields: object) -> Evaluation:
 RIGHT = evaluation(
     Outcome.correct,
     Stage.profile,
-    accuracy=Accuracy(
-        error=1e-6,
-        reference_error=1e-6,
-        error_ratio=1.0,
-        relative_error=1e-7,
-        inputs_tried=2,
-        shapes_tried=1,
-        bit_reproducible=True,
-    ),
+    accuracy=accuracy_of(error=1e-6, reference_error=1e-6, relative_error=1e-7, inputs_tried=2, shapes_tried=1),
     timing=Timing(candidate_ms=0.214, eager_ms=0.9, speedup_vs_eager=4.2, floor_ms=0.12, roofline=0.56),
     resources=(KernelResources(symbol="scale", registers=40, shared_bytes=0, spill_bytes=16),),
 )

@@ -10,7 +10,6 @@ from kernel_assistant.generator.schedule import Schedule, read_schedule
 from kernel_assistant.policy.base import EpisodeView, Move
 from kernel_assistant.policy.generator import BATCH, MOST, GeneratorPolicy
 from kernel_assistant.records import (
-    Accuracy,
     Baseline,
     Candidate,
     Evaluation,
@@ -21,6 +20,7 @@ from kernel_assistant.records import (
     Tier,
     Timing,
 )
+from tests.common.results import accuracy_of
 from tests.generator.harness import export
 from tests.generator.modules import CASES
 from tests.generator.test_round_trip import DEVICES
@@ -34,15 +34,7 @@ def _evaluation(candidate: Candidate, ms: float | None) -> Evaluation:
         return Evaluation(
             candidate=candidate.hash(), tier=Tier.quick, outcome=Outcome.crashed, stage=Stage.verify, message="no"
         )
-    accuracy = Accuracy(
-        error=0,
-        reference_error=0,
-        error_ratio=1,
-        relative_error=0,
-        inputs_tried=1,
-        shapes_tried=1,
-        bit_reproducible=True,
-    )
+    accuracy = accuracy_of(error=0, reference_error=0, relative_error=0, inputs_tried=1, shapes_tried=1)
     return Evaluation(
         candidate=candidate.hash(),
         tier=Tier.quick,

@@ -9,11 +9,12 @@ import pytest
 from kernel_assistant.agent.report import compact
 from kernel_assistant.environment.ceilings import known_ceilings
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import Accuracy, Evaluation, Mismatch, Outcome, Stage, Tier, Timing
+from kernel_assistant.records import Evaluation, Mismatch, Outcome, Stage, Tier, Timing
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.subject import subjects
 from kernel_assistant_training.nominal import nominal_baseline, nominal_times, unbounded
 from kernel_assistant_training.ppo.play import PlayOptions
+from tests.common.results import accuracy_of
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +26,7 @@ def right(candidate_ms):
     timing = Timing(
         candidate_ms=candidate_ms, eager_ms=3.0, speedup_vs_eager=3.0 / candidate_ms, floor_ms=0.1, roofline=0.5
     )
-    accuracy = Accuracy(
-        error=0.0, reference_error=0.0, error_ratio=1.0, relative_error=0.0, inputs_tried=1, shapes_tried=1,
-        bit_reproducible=True,
-    )  # fmt: skip
+    accuracy = accuracy_of(error=0.0, reference_error=0.0, relative_error=0.0, inputs_tried=1, shapes_tried=1)
     return Evaluation(
         candidate="c", tier=Tier.quick, outcome=Outcome.correct, stage=Stage.profile, message="", accuracy=accuracy,
         timing=timing,

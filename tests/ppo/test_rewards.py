@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_assistant.records import Accuracy, Evaluation, KernelResources, Outcome, Stage, Tier, Timing
+from kernel_assistant.records import Evaluation, KernelResources, Outcome, Stage, Tier, Timing
 from kernel_assistant_training.ppo.rewards import (
     INCORRECT,
     SCHEMES,
@@ -18,17 +18,10 @@ from kernel_assistant_training.ppo.rewards import (
     of_episode,
     reward,
 )
+from tests.common.results import accuracy_of
 from tests.judge.kernels import numbered
 
-RIGHT = Accuracy(
-    error=1e-7,
-    reference_error=1e-7,
-    error_ratio=1,
-    relative_error=1e-8,
-    inputs_tried=1,
-    shapes_tried=1,
-    bit_reproducible=True,
-)
+RIGHT = accuracy_of(inputs_tried=1, shapes_tried=1)
 
 
 def judged(outcome=Outcome.correct, tier=Tier.full, eager=None, compiled=None, **fields):

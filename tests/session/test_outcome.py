@@ -6,7 +6,6 @@ import pytest
 
 from kernel_assistant.cli.report import report
 from kernel_assistant.records import (
-    Accuracy,
     Evaluation,
     JobOutcome,
     Outcome,
@@ -20,6 +19,7 @@ from kernel_assistant.session.applied_timing import AppliedRow, conclude
 from kernel_assistant.session.outcome import best_of, outcome_of
 from kernel_assistant.session.words import verdict
 from tests.common import results
+from tests.common.results import accuracy_of
 
 
 def timing(compiled=2.0, eager=3.0, spread=0.05):
@@ -38,15 +38,7 @@ def timing(compiled=2.0, eager=3.0, spread=0.05):
 
 
 def evaluation(figures):
-    accuracy = Accuracy(
-        error=1e-6,
-        reference_error=1e-6,
-        error_ratio=1.0,
-        relative_error=1e-7,
-        inputs_tried=9,
-        shapes_tried=3,
-        bit_reproducible=True,
-    )
+    accuracy = accuracy_of(error=1e-6, reference_error=1e-6, relative_error=1e-7, inputs_tried=9, shapes_tried=3)
     return Evaluation(
         candidate="c",
         tier=Tier.full,

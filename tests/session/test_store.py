@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from kernel_assistant.errors import StoreError, UsageError
 from kernel_assistant.records import (
-    Accuracy,
     Candidate,
     Diagnostic,
     Evaluation,
@@ -31,6 +30,7 @@ from kernel_assistant.records import (
 )
 from kernel_assistant.records.candidate import BufferSpec
 from kernel_assistant.store import JobKind, JobOptions, JobState, Store
+from tests.common.results import accuracy_of
 from tests.common.results import result as finished
 
 
@@ -120,14 +120,8 @@ def test_sources_that_have_passed_are_known(store):
                 outcome=Outcome.correct,
                 stage=Stage.verify,
                 message="",
-                accuracy=Accuracy(
-                    error=0.0,
-                    reference_error=0.0,
-                    error_ratio=1.0,
-                    relative_error=0.0,
-                    inputs_tried=1,
-                    shapes_tried=1,
-                    bit_reproducible=True,
+                accuracy=accuracy_of(
+                    error=0.0, reference_error=0.0, relative_error=0.0, inputs_tried=1, shapes_tried=1
                 ),
             )
             for one in step(4).candidates

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernel_assistant.events import AnyEvent, CandidateEvaluated, decode_event
-from kernel_assistant.records import Accuracy, Diagnostic, Evaluation, Outcome, Stage, Tier, Timing
+from kernel_assistant.records import Diagnostic, Evaluation, Outcome, Stage, Tier, Timing
 from kernel_assistant_tui.view.folding import fold
 from kernel_assistant_tui.view.job_view import JobView, empty
+from tests.common.results import accuracy_of
 
 #: `optimize` of examples/gated_rms_norm.py by the generator.
 GENERATOR = Path(__file__).parent / "generator_episode.jsonl"
@@ -35,15 +36,7 @@ def timing(ms: float, *, eager: float = 4.0, compiled: float | None = 2.0) -> Ti
     )
 
 
-ACCURACY = Accuracy(
-    error=1e-6,
-    reference_error=2e-6,
-    error_ratio=0.5,
-    relative_error=1e-7,
-    inputs_tried=3,
-    shapes_tried=2,
-    bit_reproducible=True,
-)
+ACCURACY = accuracy_of(error=1e-6, reference_error=2e-6, error_ratio=0.5, relative_error=1e-7)
 
 
 def right(candidate: str, turn: int, ms: float, *, tier: Tier = Tier.quick, compiled: float | None = 2.0):
