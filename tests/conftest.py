@@ -80,7 +80,7 @@ def _has_gpu() -> bool:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
-        _slow_files_first(items)
+        _in_good_order(items)
     for item in items:
         if item.get_closest_marker("vllm") and not os.environ.get("KERNEL_ASSISTANT_VLLM_PYTHON"):
             item.add_marker(pytest.mark.skip(reason="needs KERNEL_ASSISTANT_VLLM_PYTHON"))
@@ -90,11 +90,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
 
 
-def _slow_files_first(items: list[pytest.Item]) -> None:
-    """Whole files, so that fixtures are shared as before. None that takes long is left for the end of a run."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+def _in_good_order(items: list[pytest.Item]) -> None:
+    """Whole files, so that fixtures are shared as before. First those with tests that want to be alone, beside others
+    whose tests are short: everybody waits for the longest of them. Then what takes long: nothing of it is left for the
+    end of a run."""
+    alone = {item.path for item in items if item.get_closest_marker("alone")}
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
     count = Counter(item.path for item in items)
-    items.sort(key=lambda item: (not slow[item.path], -count[item.path]))
+    short = [path for path, _ in count.most_common() if path not in alone | slow]
+    beside = set(short[: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])])
+    items.sort(
+        key=lambda item: (item.path not in alone, item.path not in beside, item.path not in slow, -count[item.path])
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -63,16 +63,6 @@ def test_honest_file_is_correct(verdicts: dict[Tier, Evaluation], tier: Tier) ->
     assert verdicts[tier].timing is not None and verdicts[tier].timing.speedup_vs_eager > 0
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_attack_is_not_correct(
-    environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
-) -> None:
-    text, outcomes = QUICK[name]
-    evaluation = environment.measure(dataclasses.replace(honest, text=text), built, Tier.quick)
-    assert verdicts[Tier.quick].correct
-    assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize("name", FULL)
 def test_attack_is_not_correct_in_full(
@@ -81,6 +71,16 @@ def test_attack_is_not_correct_in_full(
     text, outcomes = FULL[name]
     evaluation = environment.measure(dataclasses.replace(honest, text=text), built, Tier.full)
     assert verdicts[Tier.full].correct
+    assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_attack_is_not_correct(
+    environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
+) -> None:
+    text, outcomes = QUICK[name]
+    evaluation = environment.measure(dataclasses.replace(honest, text=text), built, Tier.quick)
+    assert verdicts[Tier.quick].correct
     assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 

@@ -44,15 +44,6 @@ def test_honest_kernel_is_correct(honest: dict[Tier, Evaluation], tier: Tier) ->
     assert honest[tier].timing is not None
 
 
-@pytest.mark.usefixtures("unscreened")
-@pytest.mark.parametrize("name", QUICK)
-def test_attack_is_not_correct(environment: Environment, honest: dict[Tier, Evaluation], name: str) -> None:
-    text, outcomes = QUICK[name]
-    evaluation = environment.evaluate([softmax_candidate(environment, text)], Tier.quick)[0]
-    assert honest[Tier.quick].correct
-    assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
-
-
 @pytest.mark.alone
 @pytest.mark.usefixtures("unscreened")
 @pytest.mark.parametrize("name", FULL)
@@ -60,6 +51,15 @@ def test_attack_is_not_correct_in_full(environment: Environment, honest: dict[Ti
     text, outcomes = FULL[name]
     evaluation = environment.evaluate([softmax_candidate(environment, text)], Tier.full)[0]
     assert honest[Tier.full].correct
+    assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
+
+
+@pytest.mark.usefixtures("unscreened")
+@pytest.mark.parametrize("name", QUICK)
+def test_attack_is_not_correct(environment: Environment, honest: dict[Tier, Evaluation], name: str) -> None:
+    text, outcomes = QUICK[name]
+    evaluation = environment.evaluate([softmax_candidate(environment, text)], Tier.quick)[0]
+    assert honest[Tier.quick].correct
     assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 
