@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 import threading
 
@@ -35,7 +36,9 @@ def main() -> int:
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as error:
-        print(f"error loading model {options.model}: {error}", file=sys.stderr)  # noqa: T201 - its log
+        # Its log is written by a thread, whose last lines may be lost.
+        what = f"loading model {options.model}" if _is_free(options.host, options.port) else "address already in use"
+        print(f"error {what}: {error}", file=sys.stderr)  # noqa: T201 - its log
         return 1
     done = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -45,6 +48,16 @@ def main() -> int:
     done.wait()
     # Without its destructor, which waits for requests that still run.
     os._exit(0)
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
 
 
 def _options() -> argparse.Namespace:
