@@ -39,6 +39,8 @@ class Worker:
                 f"{sys.executable} has no torch ({error})",
                 "install torch there, or name another interpreter with --python",
             ) from error
+        # What torch consists of is never garbage.
+        gc.freeze()
         version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
         if version < LEAST_TORCH:
             raise TaskError(
@@ -165,9 +167,10 @@ class Worker:
             # Compiled graphs hold the task's tensors, and count against the recompile limit of the next task's.
             dynamo.reset()
         torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
+        if torch is not None:
             gc.collect()
-            torch.cuda.empty_cache()
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
         return {}
 
     def _opened(self) -> Any:
