@@ -4,6 +4,7 @@ quiet."""
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -26,6 +27,10 @@ PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 # A run in the background (`nohup make test &`) inherits SIGINT as ignored, and would hand that on to every process
 # whose answer to Ctrl-C is tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Objects of torch and of collected tests stay: looking through them again and again was a fifth of what tests do.
+gc.set_threshold(100_000)
+# Before torch is loaded: threads that have nothing to do would keep a core from another test.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -6,6 +6,7 @@ import copy
 import subprocess
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -36,8 +37,16 @@ class Function(torch.nn.Module):
         return self.function(*args)
 
 
+#: Of modules that several tests share: by what an export reads of the inputs.
+_EXPORTED: WeakKeyDictionary[torch.nn.Module, dict[tuple[Any, ...], OpGraph]] = WeakKeyDictionary()
+
+
 def export(model: torch.nn.Module, *args: torch.Tensor) -> OpGraph:
-    return from_builtins(export_graph(model.eval(), args, {}), OpGraph)
+    known = _EXPORTED.setdefault(model, {})
+    key = tuple((arg.shape, arg.stride(), arg.dtype) for arg in args)
+    if key not in known:
+        known[key] = from_builtins(export_graph(model.eval(), args, {}), OpGraph)
+    return known[key]
 
 
 def compile_candidate(candidate: Candidate, folder: Path) -> Path:
