@@ -68,7 +68,9 @@ class RunnerClient:
         self.empty_seconds = 0.0
         self._frozen: list[int] = []
         self._known: list[int] = []
-        wire.send(ours, {"target": command.target, "device": command.device, **_libraries(command.target)})
+        # One that is gone already is told when it is waited for, with its last words.
+        with contextlib.suppress(BrokenPipeError):
+            wire.send(ours, {"target": command.target, "device": command.device, **_libraries(command.target)})
 
     def wait_ready(self) -> None:
         """Wait for the greeting. Raises RunnerStartError with the process's own words if it cannot start."""
