@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kernel_assistant.records import (
-    Accuracy,
     BufferSpec,
     Evaluation,
     InputSource,
@@ -32,6 +31,7 @@ from kernel_assistant.records import (
 )
 from kernel_assistant.records.graph import Value
 from kernel_assistant.targets.base import DeviceFacts
+from tests.common.results import accuracy_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,15 +111,7 @@ EVALUATION = Evaluation(
     outcome=Outcome.correct,
     stage=Stage.profile,
     message="correct",
-    accuracy=Accuracy(
-        error=1e-7,
-        reference_error=1e-7,
-        error_ratio=1.0,
-        relative_error=1e-8,
-        inputs_tried=8,
-        shapes_tried=3,
-        bit_reproducible=True,
-    ),
+    accuracy=accuracy_of(inputs_tried=8, shapes_tried=3),
     timing=Timing(
         candidate_ms=0.1, eager_ms=0.3, compile_ms=0.2, speedup_vs_eager=3.0, speedup_vs_compile=2.0,
         speedup_vs_compile_ci=(1.9, 2.1),

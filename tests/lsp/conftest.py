@@ -95,7 +95,6 @@ def improved(settings, tmp_path):
 def write_result(folder, task):
     """A result as a job leaves it, of one element-wise kernel."""
     from kernel_assistant.records import (
-        Accuracy,
         Candidate,
         Evaluation,
         Launch,
@@ -129,15 +128,7 @@ def write_result(folder, task):
         nodes=(Node(name="relu", op="relu.default", args=("%x0",), spec=rows),),
         outputs=("relu",),
     )
-    accuracy = Accuracy(
-        error=1e-7,
-        reference_error=1e-7,
-        error_ratio=1.0,
-        relative_error=1e-8,
-        inputs_tried=8,
-        shapes_tried=3,
-        bit_reproducible=True,
-    )
+    accuracy = results.accuracy_of(inputs_tried=8, shapes_tried=3)
     timing = Timing(
         candidate_ms=0.1,
         eager_ms=0.3,
