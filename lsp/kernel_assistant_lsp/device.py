@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.targets.cuda import identities
 from kernel_assistant.targets.detect import detect
 
 
@@ -19,15 +20,39 @@ def device_status() -> dict[str, Any]:
 
 
 def _of_gpu(index: int) -> tuple[float | None, int | None, int | None]:
+    """Of a GPU by CUDA's number; what the driver refuses leaves the rest as it is."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        return pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0, int(memory.used), int(memory.total)
     except pynvml.NVMLError:
         return None, None, None
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(identities()[index])
+        used, total = _memory(pynvml, handle)
+        return _utilisation(pynvml, handle), used, total
+    except (pynvml.NVMLError, IndexError):
+        return None, None, None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _utilisation(nvml: Any, handle: Any) -> float | None:
+    try:
+        return float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100.0
+    except nvml.NVMLError:
+        return None
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
+    """Without what the driver keeps for itself, as nvidia-smi counts, where the driver is new enough to say so."""
+    for version in (nvml.nvmlMemory_v2, None):
+        try:
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle, version)
+        except nvml.NVMLError:
+            continue
+        return int(memory.used), int(memory.total)
+    return None, None
 
 
 def _of_cpu() -> tuple[float, int, int]:

@@ -6,6 +6,7 @@ import pytest
 
 from kernel_assistant.config import resolve, user_file
 from kernel_assistant_tui.preferences import read_preferences
+from kernel_assistant_tui.widgets.footer import Keys
 from tests.tui.driving import opened, shown, until, until_gone
 
 pytestmark = pytest.mark.asyncio
@@ -202,3 +203,12 @@ async def test_a_scan_ranks_the_classes(project):
         await until(pilot, "1 Gate")
         assert [one.name for one in pilot.app.main.query_one("#modules").all] == ["Gate", "Unused"]
         assert pilot.app.main.scanning is None
+
+
+async def test_devices_have_all_of_a_narrow_window(project):
+    async with opened(project, size=(80, 24)) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("4")
+        await until(pilot, "cores, each now")
+        screen = pilot.app.screen
+        assert screen.query_one("#devices").region.bottom == screen.query_one(Keys).region.y

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import subprocess
+import sys
+
+import psutil
 import pynvml
 import pytest
 
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant_tui.devices.machine import KEPT, History, Machine
+from kernel_assistant_tui.devices.names import name_of
 from kernel_assistant_tui.devices.nvml import NO_DRIVER, TRY_AGAIN_S, Nvml
 from kernel_assistant_tui.devices.reading import Cpu, Gpu, Process, Reading
 from kernel_assistant_tui.widgets.devices import Devices
-from kernel_assistant_tui.widgets.gauges import device_lines, sparkline
+from kernel_assistant_tui.widgets.gauges import NAMELESS, device_lines, sparkline
 from tests.tui.parts.hosting import driven, until
 
 
 def error(code):
     return pynvml.NVMLError(code)
+
+
+def shown(*gpus):
+    lines = device_lines(Reading(gpus, Cpu((1.0,), 1, 2, 0.0)), History(), 100, 20)
+    return "\n".join(line.plain for line in lines)
 
 
 class Info:
@@ -27,6 +39,7 @@ class Driver:
     """NVML as a machine with two GPUs has it; `refused` names calls that fail, and how."""
 
     NVMLError = pynvml.NVMLError
+    NVMLLibraryMismatchError = pynvml.NVMLLibraryMismatchError
     NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
     NVML_ERROR_GPU_IS_LOST = pynvml.NVML_ERROR_GPU_IS_LOST
     NVML_ERROR_UNINITIALIZED = pynvml.NVML_ERROR_UNINITIALIZED
@@ -36,6 +49,8 @@ class Driver:
         self.said = []
 
     def __getattr__(self, name):
+        if name == "nvmlMemory_v2":
+            return pynvml.nvmlMemory_v2
         answers = {
             "nvmlInit": None,
             "nvmlShutdown": None,
@@ -109,17 +124,109 @@ def test_a_driver_that_is_not_there_is_asked_again_now_and_then():
     assert driver.said[-1] == "nvmlShutdown"
 
 
+@pytest.mark.parametrize("at_the_end", [None, pynvml.NVML_ERROR_UNINITIALIZED])
 @pytest.mark.parametrize("call", ["DeviceGetCount", "DeviceGetTemperature"])
-def test_a_gpu_that_falls_off_the_bus_is_told_and_looked_for_again(call):
+def test_a_driver_that_goes_away_is_told_and_looked_for_again(call, at_the_end):
     now = [0.0]
     driver = Driver()
     nvml = Nvml(driver, clock=lambda: now[0])
     assert len(nvml.read()[0]) == 2
-    driver.refused[f"nvml{call}"] = pynvml.NVML_ERROR_GPU_IS_LOST
-    assert nvml.read() == ((), NO_DRIVER + "GPU is lost")
+    driver.refused = {f"nvml{call}": pynvml.NVML_ERROR_UNINITIALIZED}
+    if at_the_end is not None:
+        driver.refused["nvmlShutdown"] = at_the_end
+    assert nvml.read() == ((), NO_DRIVER + "Uninitialized")
     driver.refused.clear()
     now[0] += TRY_AGAIN_S
     assert len(nvml.read()[0]) == 2
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NO_PERMISSION])
+def test_one_gpu_that_cannot_be_talked_to_hides_no_other(code):
+    now = [0.0]
+    driver = Driver()
+
+    def handle(index):
+        if index == 1:
+            raise error(code)
+        return 7
+
+    driver.nvmlDeviceGetHandleByIndex = handle
+    nvml = Nvml(driver, clock=lambda: now[0])
+    (first, second), trouble = nvml.read()
+    assert trouble == "" and first.busy == 87
+    assert (second.index, second.busy, second.note) == (1, None, str(error(code)).removesuffix("."))
+    assert second.note in shown(first, second)
+    del driver.nvmlDeviceGetHandleByIndex
+    assert len(nvml.read()[0]) == 2 and driver.said.count("nvmlInit") == 1
+    now[0] += TRY_AGAIN_S
+    assert nvml.read()[0][1].busy == 87 and driver.said.count("nvmlInit") == 2
+
+
+def test_an_older_driver_than_the_binding_wants_lists_no_processes():
+    driver = Driver()
+
+    def mismatch(handle):
+        raise pynvml.NVMLLibraryMismatchError("Unversioned function called")
+
+    driver.nvmlDeviceGetComputeRunningProcesses = mismatch
+    gpus, trouble = Nvml(driver).read()
+    assert trouble == "" and gpus[0].processes == () and gpus[0].busy == 87
+
+
+def test_memory_is_counted_as_nvidia_smi_does_where_the_driver_can():
+    driver = Driver()
+    answers = {pynvml.nvmlMemory_v2: 60 << 30, None: 61 << 30}
+
+    def memory(handle, version=None):
+        if version not in answers:
+            raise error(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return Info(used=answers[version], total=141 << 30)
+
+    driver.nvmlDeviceGetMemoryInfo = memory
+    assert Nvml(driver).read()[0][0].memory == 60 << 30
+    del answers[pynvml.nvmlMemory_v2]
+    assert Nvml(driver).read()[0][0].memory == 61 << 30
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ([], "  0: 61.0G in use by processes that the driver does not list here"),
+        ([2 << 30], "  0: 59.0G in use by processes that the driver does not list here"),
+        ([60 << 30], ""),
+        ([2 << 30, None], ""),
+    ],
+)
+def test_memory_of_processes_that_are_not_listed_is_said(listed, said):
+    driver = Driver()
+    driver.nvmlDeviceGetComputeRunningProcesses = lambda handle: [Info(pid=1, usedGpuMemory=one) for one in listed]
+    gpus, _ = Nvml(driver).read()
+    assert said in shown(gpus[0]) if said else "does not list" not in shown(gpus[0])
+
+
+def test_a_number_of_another_container_gets_no_name_of_this_one():
+    # This process has no context: whoever computes as its number is somebody else.
+    driver = Driver()
+    found = [Info(pid=os.getpid(), usedGpuMemory=1 << 30), Info(pid=2**31 - 1, usedGpuMemory=None)]
+    driver.nvmlDeviceGetComputeRunningProcesses = lambda handle: found
+    gpus, _ = Nvml(driver).read()
+    assert [one.name for one in gpus[0].processes] == ["", ""]
+    assert shown(gpus[0]).count(NAMELESS) == 2
+
+
+def test_a_process_that_has_the_driver_has_its_name(tmp_path):
+    library = tmp_path / "libcuda.so.1"
+    library.write_bytes(b"\0" * mmap.PAGESIZE)
+    program = (
+        "import mmap, sys; file = open(sys.argv[1], 'rb'); "
+        "kept = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ); "
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(library)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "ready\n"
+        assert name_of(child.pid) == psutil.Process(child.pid).name()
+        child.stdin.close()
 
 
 def test_history_keeps_two_minutes():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
-import psutil
-
+from kernel_assistant_tui.devices.names import name_of
 from kernel_assistant_tui.devices.reading import Gpu, Process
 
 T = TypeVar("T")
@@ -26,23 +26,29 @@ class Nvml:
 
             library = pynvml
         self._nvml, self._clock = library, clock
+        # The second is no NVMLError: a driver older than what the binding asks for.
+        self._refusals = (library.NVMLError, getattr(library, "NVMLLibraryMismatchError", library.NVMLError))
         self._open = False
+        self._lost = False
         self._trouble = ""
         self._tried = float("-inf")
 
     def read(self) -> tuple[tuple[Gpu, ...], str]:
-        """The GPUs, or why none can be seen."""
-        if not self._open and self._clock() - self._tried < TRY_AGAIN_S:
+        """The GPUs, or why none can be seen. One that cannot be talked to is there, with a note that says why."""
+        again = self._clock() - self._tried >= TRY_AGAIN_S
+        if not self._open and not again:
             return (), self._trouble
+        if self._lost and again:
+            self.close()
         try:
             if not self._open:
                 self._tried = self._clock()
                 self._nvml.nvmlInit()
-                self._open = True
+                self._open, self._lost = True, False
             count = self._nvml.nvmlDeviceGetCount()
             gpus = tuple(self._gpu(index) for index in range(count))
-        except self._nvml.NVMLError as error:
-            # The driver was unloaded, or the device fell off the bus: begin anew at the next try.
+        except self._refusals as error:
+            # The driver was unloaded: begin anew at the next try.
             self.close()
             self._trouble = NO_DRIVER + _words(error)
             return (), self._trouble
@@ -52,21 +58,34 @@ class Nvml:
     def close(self) -> None:
         if self._open:
             self._open = False
-            self._try(self._nvml.nvmlShutdown)
+            with suppress(*self._refusals):
+                self._nvml.nvmlShutdown()
 
     def _gpu(self, index: int) -> Gpu:
-        """Raises NVMLError where the device itself cannot be had."""
+        """Raises NVMLError where the library itself is not open any more."""
+        try:
+            return self._read(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
+        except self._refusals as error:
+            if self._is(error, "NVML_ERROR_UNINITIALIZED"):
+                raise
+            # Off the bus, or not for this container: the others are there all the same.
+            self._lost = True
+            return Gpu(index, "GPU", note=_words(error))
+
+    def _read(self, index: int, handle: Any) -> Gpu:
+        """Raises NVMLError where the device is gone."""
         nvml = self._nvml
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
         use = self._try(nvml.nvmlDeviceGetUtilizationRates, handle)
-        memory = self._try(nvml.nvmlDeviceGetMemoryInfo, handle)
+        # The second counts what the driver keeps for itself as used, which nvidia-smi does not.
+        memory = self._try(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+        memory = memory or self._try(nvml.nvmlDeviceGetMemoryInfo, handle)
         power = self._try(nvml.nvmlDeviceGetPowerUsage, handle)
         limit = self._try(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
         mig = self._try(nvml.nvmlDeviceGetMigMode, handle)
         name = self._try(nvml.nvmlDeviceGetName, handle)
         return Gpu(
             index=index,
-            name=name.decode() if isinstance(name, bytes) else str(name or "GPU").removeprefix("NVIDIA "),
+            name=str(name or "GPU").removeprefix("NVIDIA "),
             busy=None if use is None else int(use.gpu),
             memory=None if memory is None else int(memory.used),
             memory_total=None if memory is None else int(memory.total),
@@ -79,26 +98,18 @@ class Nvml:
 
     def _processes(self, handle: Any) -> tuple[Process, ...]:
         found = self._try(self._nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-        return tuple(Process(one.pid, _name(one.pid), one.usedGpuMemory) for one in found)
+        return tuple(Process(one.pid, name_of(one.pid), one.usedGpuMemory) for one in found)
 
     def _try(self, call: Callable[..., T], *arguments: Any) -> T | None:
         try:
             return call(*arguments)
-        except self._nvml.NVMLError as error:
-            if getattr(error, "value", None) in (
-                getattr(self._nvml, "NVML_ERROR_GPU_IS_LOST", -1),
-                getattr(self._nvml, "NVML_ERROR_UNINITIALIZED", -1),
-            ):
+        except self._refusals as error:
+            if self._is(error, "NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_UNINITIALIZED"):
                 raise
             return None
 
-
-def _name(pid: int) -> str:
-    """ "?" for a process of another container or user."""
-    try:
-        return psutil.Process(pid).name()
-    except psutil.Error:
-        return "?"
+    def _is(self, error: Exception, *names: str) -> bool:
+        return getattr(error, "value", None) in [getattr(self._nvml, name) for name in names]
 
 
 def _words(error: Exception) -> str:

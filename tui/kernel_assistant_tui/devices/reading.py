@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Bytes of a GPU that may be in use without anybody to name.
+NEXT_TO_NOTHING = 1 << 30
+
 
 @dataclass(frozen=True)
 class Process:
-    """Of one GPU. `memory` in bytes, None where the driver does not say."""
+    """Of one GPU. `name` is "" where it is not seen from here, `memory` in bytes, None where that is not told."""
 
     pid: int
     name: str
@@ -31,6 +34,16 @@ class Gpu:
     temperature: int | None = None
     processes: tuple[Process, ...] = ()
     note: str = ""
+
+    @property
+    def unlisted(self) -> int:
+        """Bytes in use that no listed process has; 0 where one does not tell what it has, or next to nothing is left.
+
+        Drivers list no processes in some containers and virtual machines.
+        """
+        listed = [one.memory for one in self.processes if one.memory is not None]
+        left = (self.memory or 0) - sum(listed)
+        return left if len(listed) == len(self.processes) and left > NEXT_TO_NOTHING else 0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from kernel_assistant_tui.devices.reading import Cpu, Gpu, Process, Reading
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
 
 _MUTED = "$text 60%"
+#: What the driver does not tell in a container is said, not left out.
+UNLISTED = "in use by processes that the driver does not list here"
+NAMELESS = "(not a process that is seen from here)"
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _PLAIN_LEVELS = " .:-=+*#@"
 
@@ -24,6 +27,8 @@ def device_lines(reading: Reading, history: History, width: int, height: int) ->
         lines.append(_gpu(gpu, history, width))
         if gpu.note:
             lines.append(Content.styled(clean(f"  {gpu.note}"), "$text-warning"))
+        if gpu.unlisted:
+            lines.append(Content.styled(f"  {gpu.index}: {_bytes(gpu.unlisted)} {UNLISTED}", _MUTED))
     lines += _cpu(reading.cpu, history, width)
     processes = [_process(gpu, one) for gpu in reading.gpus for one in gpu.processes]
     left = len(processes) - max(1, height - len(lines))
@@ -34,7 +39,8 @@ def device_lines(reading: Reading, history: History, width: int, height: int) ->
 
 def _process(gpu: Gpu, process: Process) -> Content:
     where, size = f"  {gpu.index}: {process.pid:>7} ", f"  {_bytes(process.memory)}"
-    return Content.assemble((where, _MUTED), clean(process.name), (size, _MUTED))
+    name = clean(process.name) if process.name else (NAMELESS, _MUTED)
+    return Content.assemble((where, _MUTED), name, (size, _MUTED))
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
