@@ -31,10 +31,9 @@ async def test_a_key_is_changed_on_the_settings_page_and_works_at_once(project):
         while pilot.app.screen.query_one("#setting-rows").chosen.name != "tui.keys.help":
             await pilot.press("up")
         await pilot.press("enter", "ctrl+u", "f", "9", "enter")
-        await until(pilot, "f9 help")
-        assert read_preferences().keys == {"help": "f9"}
+        await until(pilot, lambda: read_preferences().keys == {"help": "f9"}, "state_dir")
         await pilot.press("escape")
-        await until_gone(pilot, "state_dir")
+        await until(pilot, "f9 help", lambda: "state_dir" not in shown(pilot.app))
         await pilot.press("f9")
         await until(pilot, "Keys", "optimize the chosen class")
 
@@ -188,6 +187,33 @@ async def test_an_unknown_setting_ends_it_before_it_begins(project):
     user_file().write_text('[tui]\ntheme = "nrod"\n')
     with pytest.raises(UsageError, match="did you mean nord"):
         opened(project)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"), [(["o"], "Optimize Gate"), (["comma"], "state_dir"), (["ctrl+p"], "choose")]
+)
+async def test_a_footer_whose_keys_do_nothing_below_a_dialog_is_not_seen(project, keys, words):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate", "? help")
+        panes = pilot.app.main.query_one("#panes")
+        before = panes.region
+        await pilot.press(*keys)
+        await until(pilot, words, lambda: "? help" not in shown(pilot.app))
+        assert panes.region == before
+        await pilot.press("escape")
+        await until(pilot, "? help")
+
+
+async def test_the_file_of_keys_is_one_line_of_the_help(project, monkeypatch):
+    path = f"/home/{'somebody with a long name/' * 4}config.toml"
+    monkeypatch.setattr("kernel_assistant_tui.screens.help.user_file", lambda: path)
+    async with opened(project, size=(80, 24)) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("question_mark")
+        text = await until(pilot, "table [tui] of this file.", path[-60:])
+        assert "~" in next(line for line in text.splitlines() if path[-60:] in line)
+        await pilot.resize_terminal(190, 24)
+        await until(pilot, path)
 
 
 @pytest.mark.slow

@@ -13,6 +13,11 @@ from tests.tui.parts.hosting import driven, until
 from tests.tui.recorded_run import STAGES, report, write_run
 
 
+async def click(app, pilot, words):
+    row = next(number for number, line in enumerate(app.rows) if words in line)
+    await pilot.click(offset=(app.rows[row].index(words) + 1, row))
+
+
 @pytest.fixture
 def run(tmp_path):
     return write_run(tmp_path / "project" / "runs" / "first")
@@ -90,6 +95,38 @@ def test_a_run_is_watched_stage_by_stage_and_asked_as_a_whole(run, monkeypatch):
         await until(pilot, lambda: "exit code 4" in app.shown)
 
     driven(Training(), play, (100, 40))
+
+
+@pytest.mark.parametrize("height", [24, 40])
+def test_a_click_on_a_stage_shows_its_curves(run, height):
+    async def play(app, pilot):
+        app.widget.open(run)
+        await until(pilot, lambda: "ppo-single figure  2.5" in app.shown)
+        await click(app, pilot, "pretrain")
+        await until(pilot, lambda: "pretrain figure  2.5" in app.shown)
+        await click(app, pilot, "synth")
+        await until(pilot, lambda: "synth: no figures;" in app.shown)
+        await click(app, pilot, "export")
+        await until(pilot, lambda: app.notes == ["export has not begun"])
+        await click(app, pilot, "last words")
+        assert "synth: no figures;" in app.shown
+        await pilot.press("t")
+        await until(pilot, lambda: "label figure  2.5" in app.shown)
+
+    driven(Training(), play, (100, height))
+
+
+def test_a_click_on_a_stage_of_a_run_without_recipe_too(tmp_path):
+    for stage in ("sft", "ppo"):
+        report(tmp_path, 1, stage, **{f"{stage}_figure": 2.5})
+
+    async def play(app, pilot):
+        app.widget.open(tmp_path)
+        await until(pilot, lambda: "ppo figure  2.5" in app.shown)
+        await click(app, pilot, "sft")
+        await until(pilot, lambda: "sft figure  2.5" in app.shown and "ppo figure" not in app.shown)
+
+    driven(Training(), play, (100, 24))
 
 
 def test_it_goes_on_with_the_stage_that_runs(run, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -14,9 +15,24 @@ from kernel_assistant_tui.actions import ACTIONS, shown_key
 from kernel_assistant_tui.pane_keys import PANE_KEYS
 from kernel_assistant_tui.preferences import Preferences
 from kernel_assistant_tui.screens.dialog import Dialog
+from kernel_assistant_tui.widgets.glyphs import clean
+from kernel_assistant_tui.widgets.rows import fitted
 
 #: Columns from which there is room for the commands beside what they do.
 _WITH_COMMANDS = 110
+
+
+class FileLine(Widget):
+    """A path in one line; where there is no room its beginning is cut off."""
+
+    DEFAULT_CSS = "FileLine { height: 1; color: $text-muted; }"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = str(path)
+
+    def render(self) -> Content:
+        return Content(fitted(clean(self._path), self.content_size.width))
 
 
 class HelpDialog(Dialog[None]):
@@ -28,8 +44,9 @@ class HelpDialog(Dialog[None]):
 
     def body(self) -> Iterable[Widget]:
         yield VerticalScroll(Static(self._table()), classes="text")
-        words = f"Keys and colours: the table [tui] of {user_file()}; see docs/tui.md. Every command has --help."
+        words = "Every command has --help. Keys and colours: table [tui] of this file."
         yield Static(words, classes="hint", markup=False)
+        yield FileLine(user_file())
 
     def _table(self) -> Content:
         wide = self.app.size.width >= _WITH_COMMANDS

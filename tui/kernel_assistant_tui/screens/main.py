@@ -128,6 +128,13 @@ class MainScreen(ActingScreen):
         self._lay_out()
         self.refresh_keys()
 
+    def on_screen_suspend(self) -> None:
+        """A dialog, which has its own keys in its box, or the palette: what the footer names cannot be pressed."""
+        self._keys_count(False)
+
+    def on_screen_resume(self) -> None:
+        self._keys_count(True)
+
     def on_descendant_focus(self) -> None:
         self.refresh_keys()
 
@@ -164,6 +171,11 @@ class MainScreen(ActingScreen):
 
     def on_job_followed(self, message: JobFollowed) -> None:
         self.following.ended(message)
+
+    def _keys_count(self, count: bool) -> None:
+        """The footer keeps its lines, so that nothing moves. It is not there yet when the application begins."""
+        for footer in self.query(Keys):
+            footer.visible = count
 
     def _lay_out(self) -> None:
         """What is seen. Widgets are switched themselves: a class of the screen would have every style looked at."""

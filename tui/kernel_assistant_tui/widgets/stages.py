@@ -1,10 +1,12 @@
-"""The stages of a run, with how far each is. Pure."""
+"""The stages of a run, with how far each is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from textual.content import Content
+from textual.events import MouseEvent
+from textual.style import Style
 
 from kernel_assistant_tui.runs.pipeline import StageState
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
@@ -22,6 +24,17 @@ _MARKS = {
     "died": ("✗", "!", "bold $text-error"),
 }
 _BAR = 20
+_STAGE = "stage"
+
+
+def clickable(content: Content, stage: str) -> Content:
+    """`content` tells which stage it is about when it is clicked: `stage_at`."""
+    return content.stylize(Style.from_meta({_STAGE: stage}))
+
+
+def stage_at(event: MouseEvent) -> str:
+    """The stage below the mouse, "" where there is none."""
+    return str(event.style.meta.get(_STAGE, ""))
 
 
 def stage_lines(stages: Sequence[StageState], chosen: str, width: int, height: int) -> list[Content]:
@@ -50,7 +63,8 @@ def _part(stage: StageState, chosen: str) -> Content:
     mark, style = _mark(stage)
     spent = f" {clock(stage.seconds)}" if stage.begun else ""
     of_limit = f"/{clock(stage.limit)}" if stage.state in ("running", "paused") and stage.limit else ""
-    return Content.assemble((mark, style), " ", _name(stage, chosen), (spent + of_limit, _MUTED))
+    part = Content.assemble((mark, style), " ", _name(stage, chosen), (spent + of_limit, _MUTED))
+    return clickable(part, stage.name)
 
 
 def _row(stage: StageState, chosen: str, size: int, width: int) -> Content:
@@ -64,7 +78,7 @@ def _row(stage: StageState, chosen: str, size: int, width: int) -> Content:
     line = Content.assemble(
         (mark, style), " ", _name(stage, chosen), gap, (times, _MUTED), " ", bar, "  ", (state, style)
     )
-    return line.truncate(width)
+    return clickable(line.truncate(width), stage.name)
 
 
 def _name(stage: StageState, chosen: str) -> tuple[str, str]:

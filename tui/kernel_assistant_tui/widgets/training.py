@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from textual import work
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
@@ -22,7 +22,7 @@ from kernel_assistant_tui.runs.reading import Look, Reading
 from kernel_assistant_tui.widgets.curves import curve_lines
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
 from kernel_assistant_tui.widgets.line_view import LineView, Plain
-from kernel_assistant_tui.widgets.stages import clock, stage_lines
+from kernel_assistant_tui.widgets.stages import clickable, clock, stage_at, stage_lines
 
 EVERY_S = 1.0
 #: A second press of the key that stops a run counts for so long.
@@ -96,11 +96,23 @@ class Training(Vertical, can_focus=True):
         seen = self._seen
         if seen is None:
             return
-        names = [one.name for one in seen.stages if one.begun] or [one.name for one in seen.curves]
+        names = _with_curves(seen)
         if names:
             at = names.index(seen.chosen) if seen.chosen in names else -1
-            self._stage = names[(at + 1) % len(names)]
-            self._read()
+            self._choose(names[(at + 1) % len(names)])
+
+    def on_click(self, event: events.Click) -> None:
+        """A stage that is clicked is the one whose curves are shown."""
+        stage = stage_at(event)
+        if stage and self._seen is not None:
+            if stage in _with_curves(self._seen):
+                self._choose(stage)
+            else:
+                self._say(f"{stage} has not begun")
+
+    def _choose(self, stage: str) -> None:
+        self._stage = stage
+        self._read()
 
     def _look(self) -> None:
         if self.run is not None and not self._asking and self.is_on_screen and self.screen.is_current:
@@ -189,7 +201,8 @@ class Training(Vertical, can_focus=True):
             spent, limit = sum(one.seconds for one in seen.stages), sum(one.limit for one in seen.stages)
             parts.append((f"{dot}{clock(spent)} of at most {clock(limit)}", "$text 60%"))
         elif len(seen.curves) > 1:
-            parts.append((f"{dot}stages {', '.join(clean(one.name) for one in seen.curves)} ", "$text 60%"))
+            names = [_clickable_name(one.name, seen.chosen) for one in seen.curves]
+            parts += [(f"{dot}stages ", "$text 60%"), Content.styled(", ", "$text 60%").join(names)]
         if seen.report and not (status is not None and status.state.active):
             parts.append((f"{dot}report.md in {clean(str(run))}", "$text 60%"))
         if status is not None and status.message and status.message != status.state.value:
@@ -197,6 +210,15 @@ class Training(Vertical, can_focus=True):
         if seen.trouble:
             parts.append((f"\n{clean(seen.trouble)}", "$text-error"))
         return Content.assemble(*parts)
+
+
+def _clickable_name(stage: str, chosen: str) -> Content:
+    return clickable(Content.styled(clean(stage), "bold" if stage == chosen else "$text 60%"), stage)
+
+
+def _with_curves(seen: Look) -> list[str]:
+    """Stages that can be looked at: of a recipe those that have begun."""
+    return [one.name for one in seen.stages if one.begun] or [one.name for one in seen.curves]
 
 
 def _pending(status: RunStatus, wish: Wish) -> bool:
