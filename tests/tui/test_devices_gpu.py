@@ -94,6 +94,8 @@ def test_a_load_that_ends_is_gone_and_an_idle_pane_is_counted(project: Path, loa
         await pilot.press("1")
         await until(pilot, "Gate")
         without = await processor_time()
+        await pilot.press("4")
+        await until(pilot, "cores, each now")
         notes.append(f"processor time in ms each second: {with_pane:.1f} with the pane, {without:.1f} without it")
         notes.append(f"one reading: {reading_ms():.1f} ms")
 
