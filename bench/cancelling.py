@@ -34,6 +34,8 @@ ENDLESS = {
 #: Ten million statements: many seconds for any compiler.
 LONG = "".join(f"#define M{i} {' '.join([f'M{i - 1}' if i else 'n++;'] * 10)}\n" for i in range(7))
 COMPILERS = ("cc1plus", "cicc", "ptxas")
+#: What has NVRTC compile is Python, with this script.
+NVRTC = "nvrtc_build.py"
 
 
 def measure(settings: Settings) -> list[Figure]:
@@ -122,7 +124,7 @@ def _children() -> list[psutil.Process]:
 
 
 def _compiles() -> bool:
-    return any(_name(child) in COMPILERS for child in _children())
+    return any(_name(child) in COMPILERS or NVRTC in _command(child) for child in _children())
 
 
 def _spins() -> bool:
