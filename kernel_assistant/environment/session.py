@@ -66,6 +66,7 @@ class Environment:
 
     `compiler` may serve several environments of one device. `measuring` is entered around whatever is timed, so that
     several environments can share a device. `quick_only` sets less memory and time aside, for the quick tier alone.
+    Instead of `measuring` there may be `turns`, a folder: then what is timed in the quick tier alone goes alone.
     """
 
     def __init__(
@@ -81,9 +82,11 @@ class Environment:
         compiler: Compiler | None = None,
         measuring: AbstractContextManager[object] | None = None,
         quick_only: bool = False,
+        turns: Path | None = None,
     ) -> None:
         self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
         self._measuring, self._quick_only = measuring or nullcontext(), quick_only
+        self._turns = None if turns is None else str(turns)
         if not worker.hello:
             worker.start(cancel)
         self.device = with_ceilings(device, worker, cache_dir, cancel)
@@ -188,6 +191,7 @@ class Environment:
             "runner": self._runner_command(),
             "ceilings": ceilings_of(self.device),
             "quick_only": self._quick_only,
+            "turns": self._turns,
         }
         self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
         answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
@@ -391,6 +395,7 @@ def open_environment(
     compiler: Compiler | None = None,
     measuring: AbstractContextManager[object] | None = None,
     quick_only: bool = False,
+    turns: Path | None = None,
 ) -> Iterator[Environment]:
     """An environment for the block; the worker stays alive behind it. Raises UsageError, MissingError, Cancelled."""
     sandbox = choose(sandbox_mode)
@@ -405,6 +410,7 @@ def open_environment(
         compiler=compiler,
         measuring=measuring,
         quick_only=quick_only,
+        turns=turns,
     )
     try:
         yield environment

@@ -15,6 +15,7 @@ from .profiling import Profiler
 from .roofline import Ceilings
 from .runner.pytorch.flags import read_flags
 from .runner_client import CandidateFailure, RunnerClient, RunnerCommand
+from .turns import Turns
 from .verification import Errors, Expected, Wrong, expect, verify_case
 
 Answer = dict[str, Any]
@@ -38,13 +39,22 @@ class Loaded:
 
 
 class Judge:
-    """Verifies and profiles candidates of one task on one device. `quick_only`: in the quick tier alone."""
+    """Verifies and profiles candidates of one task on one device. `quick_only`: in the quick tier alone. `turns` are
+    those of judges that share the device, `spare` is a runner that was started before."""
 
     def __init__(
-        self, task: OpenTask, numerics: str, command: RunnerCommand, ceilings: Ceilings, quick_only: bool = False
+        self,
+        task: OpenTask,
+        numerics: str,
+        command: RunnerCommand,
+        ceilings: Ceilings,
+        quick_only: bool = False,
+        turns: Turns | None = None,
+        spare: RunnerClient | None = None,
     ) -> None:
         self.task, self.numerics, self.command, self._quick_only = task, numerics, command, quick_only
-        self._spare: RunnerClient | None = RunnerClient(command)
+        self._turns = turns or Turns()
+        self._spare: RunnerClient | None = spare or RunnerClient(command)
         self._loaded: Loaded | None = None
         self._base_case = Case(0, "declared", None, fresh_seed())
         self._kept_base: Expected | None = None
@@ -59,17 +69,24 @@ class Judge:
         """Made on first use: it needs the baseline's inputs."""
         if self._profiler is None:
             self._profiler = Profiler(
-                self.task, self._base(), self._ceilings, self.command.target, quick_only=self._quick_only
+                self.task,
+                self._base(),
+                self._ceilings,
+                self.command.target,
+                quick_only=self._quick_only,
+                turns=self._turns,
             )
         return self._profiler
 
     def prepare(self, which: str) -> None:
         """Make the profiler with its sets, and what a baseline is measured of."""
-        self.profiler.prepare(which)
+        with self._turns.beside():
+            self.profiler.prepare(which)
 
     def baseline(self, which: str) -> Answer:
         """Time of the reference in eager mode or under torch.compile, in milliseconds."""
-        answer = self.profiler.baseline(which)
+        with self._turns.beside():
+            answer = self.profiler.baseline(which)
         self._timeout = max(self._least_timeout, 200 * answer.get("ms", 0.0) * 1e-3)
         return answer
 
@@ -79,11 +96,12 @@ class Judge:
         inputs, shapes = 0, set()
         try:
             loaded = self._load(plan, binary, key)
-            for case in self._cases(tier):
-                tried = self._verify_case(loaded.runner, plan, case, errors)
-                if tried is not None:
-                    inputs += 1
-                    shapes.add(tried)
+            with self._turns.beside():
+                for case in self._cases(tier):
+                    tried = self._verify_case(loaded.runner, plan, case, errors)
+                    if tried is not None:
+                        inputs += 1
+                        shapes.add(tried)
             if plan.get("residual") and self.command.target == "cpu":
                 self._require_own_kernels(loaded.runner)
         except Wrong as wrong:
@@ -109,7 +127,8 @@ class Judge:
         """Outcome, message and timing. Refuses what is impossible or differs from what was verified."""
         try:
             loaded = self._load(plan, binary, key)
-            return self.profiler.candidate(loaded.runner, plan, tier, self._timeout, loaded.idle_threads)
+            with self._turns.beside():
+                return self.profiler.candidate(loaded.runner, plan, tier, self._timeout, loaded.idle_threads)
         except Wrong as wrong:
             return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
         except CandidateFailure as failed:
@@ -129,6 +148,7 @@ class Judge:
         self._spare = self._loaded = None
         if self._profiler:
             self._profiler.close()
+        self._turns.close()
 
     def _cases(self, tier: str) -> list[Case]:
         if tier == "quick":

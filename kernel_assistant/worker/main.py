@@ -23,6 +23,7 @@ class Worker:
         self._judge: Any = None
         self._free: Any = None
         self._applied: Any = None
+        self._imported = False
 
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Versions. Raises TaskError torch_missing or torch_too_old."""
@@ -65,24 +66,32 @@ class Worker:
         from .judge import Judge
         from .open_task import open_task
         from .roofline import Ceilings
-        from .runner_client import RunnerCommand
+        from .runner_client import RunnerClient, RunnerCommand
+        from .turns import Turns
         from .worker_errors import TaskError
 
         self.close_task({}, ())
         task, runner = params["task"], params["runner"]
         device = f"cuda:{runner['device']}" if task["target"] == "cuda" else "cpu"
-        self._task = open_task(task, device)
-        if self._task.held and params.get("freeform"):
-            raise TaskError(
-                "mutates_inputs",
-                f"{task['class_name']}.forward changes its own {next(iter(self._task.held.values))}, which a candidate "
-                "file has no place to say",
-                "evaluate it in a mode that changes nothing (eval)",
-            )
         command = RunnerCommand(tuple(runner["argv"]), runner["env"], task["target"], runner["device"])
+        # It starts while the task is opened.
+        spare = RunnerClient(command)
+        try:
+            self._task = open_task(task, device)
+            if self._task.held and params.get("freeform"):
+                raise TaskError(
+                    "mutates_inputs",
+                    f"{task['class_name']}.forward changes its own {next(iter(self._task.held.values))}, which a "
+                    "candidate file has no place to say",
+                    "evaluate it in a mode that changes nothing (eval)",
+                )
+        except BaseException:
+            spare.close()
+            raise
         kind = FreeformJudge if params.get("freeform") else Judge
         ceilings, quick_only = Ceilings(**params["ceilings"]), bool(params.get("quick_only"))
-        self._judge = kind(self._task, task["numerics"], command, ceilings, quick_only)
+        turns = Turns(params.get("turns"), self._task.settle)
+        self._judge = kind(self._task, task["numerics"], command, ceilings, quick_only, turns, spare)
         return {"graph": self._task.graph, "facts": self._task.facts}
 
     def prepare(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
@@ -157,6 +166,7 @@ class Worker:
 
     def close_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Give runners and memory back; the process stays warm."""
+        opened = self._task is not None
         if self._free is not None:
             self._free.close()
         if self._judge is not None:
@@ -169,6 +179,10 @@ class Worker:
         torch = sys.modules.get("torch")
         if torch is not None:
             gc.collect()
+            if opened and not self._imported:
+                # The first task has imported what traces: looked through behind each, it takes longer than the rest.
+                gc.freeze()
+                self._imported = True
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
         return {}

@@ -126,6 +126,11 @@ class OpenTask:
             found[name] = value.detach()
         return found
 
+    def settle(self) -> None:
+        """Wait for all that was asked of the device."""
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
     def float64_model(self) -> torch.nn.Module:
         """The module in float64 (a copy, made once). Raises what the module's own deepcopy raises."""
         if self._float64 is None:

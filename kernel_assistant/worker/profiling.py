@@ -32,6 +32,7 @@ from .timing import (
     claimed,
 )
 from .traffic import elements_to_read
+from .turns import Turns
 from .verification import Expected, Wrong, describe, message_of
 
 #: A launch takes about 8 µs on CUDA, so that 512 calls fill a block; each set costs time when a candidate is bound.
@@ -60,13 +61,21 @@ class Profiler:
     """Baselines and candidates of one task, at the sizes of its first workload.
 
     With `quick_only` there are sets for the short blocks of the quick tier, and baselines are timed as briefly; longer
-    blocks come to some sets again.
+    blocks come to some sets again. In the quick tier a block is timed `alone` in `turns`.
     """
 
     def __init__(
-        self, task: OpenTask, base: Expected, ceilings: Ceilings, target: str, *, quick_only: bool = False
+        self,
+        task: OpenTask,
+        base: Expected,
+        ceilings: Ceilings,
+        target: str,
+        *,
+        quick_only: bool = False,
+        turns: Turns | None = None,
     ) -> None:
         self.task, self.ceilings, self.target = task, ceilings, target
+        self._turns = turns or Turns()
         self._block_seconds = (QUICK_BLOCK_SECONDS if quick_only else BLOCK_SECONDS)[target]
         self._blocks = QUICK_ROUNDS[target] if quick_only else BASELINE_BLOCKS
         self._baseline: dict[str, float] = {}
@@ -129,7 +138,13 @@ class Profiler:
         """Median seconds a call over a few blocks."""
         length = block_length(subject, self.sets.count, self._block_seconds)
         count = self.sets.count
-        return median([subject.run((index * length) % count, length) / length for index in range(self._blocks)])
+        times = []
+        for index in range(self._blocks):
+            with self._turns.alone():
+                if self._turns.shared:
+                    subject.wake()
+                times.append(subject.run((index * length) % count, length) / length)
+        return median(times)
 
     def candidate(
         self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float, idle_threads: int
@@ -182,8 +197,9 @@ class Profiler:
             block = self._around(first, length)
             self._renew(block)
             marks = self.sets.mark(block, self._generator)
-            subject.wake()
-            times.append(subject.run(first, length) / length)
+            with self._turns.alone():
+                subject.wake()
+                times.append(subject.run(first, length) / length)
             after()
             self._require_written(marks)
             timed = sorted(set(block))

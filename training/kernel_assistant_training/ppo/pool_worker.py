@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -66,7 +66,8 @@ class Job:
 
 class PoolWorker:
     """Used by one thread at a time. `lost` says why no process could be started any more; `cache` is the folder with
-    the device's bandwidths."""
+    the device's bandwidths. Those that share a device have `measuring` or `turns` in common; `env` are variables of
+    the process."""
 
     def __init__(
         self,
@@ -80,10 +81,13 @@ class PoolWorker:
         measuring: AbstractContextManager[object],
         quick_only: bool,
         cancel: threading.Event,
+        turns: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._device, self._sandbox, self._compiler = device, sandbox, compiler
         self._measuring, self._quick_only, self._cancel = measuring, quick_only, cancel
-        self.process = Worker(python, log=log, env=ORDER)
+        self._turns = turns
+        self.process = Worker(python, log=log, env={**ORDER, **(env or {})})
         self._open: ExitStack | None = None
         self._environment: Environment | None = None
         self.has_open, self.lost = "", ""
@@ -145,6 +149,7 @@ class PoolWorker:
                     compiler=self._compiler,
                     measuring=self._measuring,
                     quick_only=self._quick_only,
+                    turns=self._turns,
                 )
             )
             if canonical(environment.graph).text() != job.task.canonical.text():
