@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -12,12 +13,14 @@ from kernel_assistant.policy.chat import ChatClient, ChatSettings
 from kernel_assistant_training.synth.composing import asked, compositions
 from kernel_assistant_training.tasks.compose import chainable, composed
 from kernel_assistant_training.tasks.composer import Composer, Unreadable, read_answer
-from kernel_assistant_training.tasks.crawl import Unbuilt, catalog, crawled
+from kernel_assistant_training.tasks.crawl import Unbuilt, catalog
 from kernel_assistant_training.tasks.operators import Operator
 from kernel_assistant_training.tasks.records import TaskText
 from kernel_assistant_training.tasks.shards import read_rows
 from kernel_assistant_training.tasks.stage import Asked, Options, synthesise
+from kernel_assistant_training.tasks.stream import COMPOSED, Source, Texts
 from kernel_assistant_training.tasks.used import plain
+from kernel_assistant_training.tasks.writers import Writers
 from kernel_assistant_training.tasks.writing import on_meta, with_batch
 from tests.policy.endpoint import says, served
 
@@ -48,15 +51,32 @@ def operators() -> list[Operator]:
     return catalog(0, 0)
 
 
+SOURCE = Source(seed=0, target="cuda", blocks=0, variants=1)
+
+
 def test_most_operators_of_torch_have_a_text(operators: list[Operator]) -> None:
-    found = list(crawled(operators, 0, "cuda", 1))
+    every = Texts(SOURCE)
+    found = [every.of(number) for number in range(len(operators))]
     texts = [one for one in found if isinstance(one, TaskText)]
     assert len(found) == len(operators) > 500
     assert len(texts) > len(found) / 2
     assert all(one.reason for one in found if isinstance(one, Unbuilt))
     names = {name for one in texts for name in one.operators}
     assert {"torch.nn.LayerNorm", "torch.nn.functional.softmax", "torch.Tensor.cumsum", "torch.nn.Conv2d"} <= names
-    assert texts == [one for one in crawled(operators, 0, "cuda", 1) if isinstance(one, TaskText)]
+    assert found == [every.of(number) for number in range(len(operators))]
+
+
+def test_writers_give_the_texts_in_their_order() -> None:
+    every = Texts(SOURCE)
+    done = set(range(3, len(every.operators) - 20)) | {COMPOSED + 1}
+    numbers = list(islice(every.numbers(done), 60))
+    assert numbers[:3] == [0, 1, 2] and numbers[-1] > COMPOSED + 36 and not done.intersection(numbers)
+    writers = Writers(SOURCE, 2)
+    try:
+        found = list(writers.texts(iter(numbers)))
+    finally:
+        writers.close()
+    assert found == [every.of(number) for number in numbers]
 
 
 def test_compositions_fit_and_follow_from_the_seed(operators: list[Operator]) -> None:

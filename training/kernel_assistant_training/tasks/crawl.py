@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -36,15 +35,6 @@ def catalog(blocks: int, seed: int) -> list[Operator]:
     every = [*torch_operators(), *(found if blocks < 0 else found[:blocks])]
     Random(f"catalog {seed}").shuffle(every)
     return every
-
-
-def crawled(operators: list[Operator], seed: int, target: str, variants: int) -> Iterator[TaskText | Unbuilt]:
-    """`variants` texts of each operator, all operators once before any is there twice; numbers count what is tried."""
-    number = 0
-    for variant in range(variants):
-        for operator in operators:
-            yield text_of(operator, number, Random(f"crawl {seed} {operator.name} {variant}"), target)
-            number += 1
 
 
 def text_of(operator: Operator, number: int, random: Random, target: str) -> TaskText | Unbuilt:

@@ -20,6 +20,8 @@ from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.tasks.records import Reason, Rules, TaskText
 from kernel_assistant_training.tasks.writing import batch_of, with_batch
 
+#: Of a candidate, and `tidy` behind the one before.
+STAGES = ("tidy", "build", "values", "turn", "fit", "graph", "compile")
 #: A probe takes the median of a few calls: so many of them at least took the time that it says.
 _SLOW_CALLS = 2
 
@@ -70,8 +72,7 @@ class Exchange:
         found |= self._of_graph(said)
         self._go(found["reason"] is Reason.passed)
         if found["reason"] is Reason.passed:
-            said = self._heard("reason")
-            found |= {"reason": Reason(said["reason"]), "message": str(said.get("message", ""))}
+            found |= _ended(self._heard("reason"))
         return found
 
     def _ask(self) -> None:
@@ -95,7 +96,7 @@ class Exchange:
         reason = Reason(said["reason"])
         if reason is Reason.passed:
             raise ValueError("passed without a graph")
-        return {"reason": reason, "message": str(said.get("message", ""))}
+        return _ended(said)
 
     def _timed(self, said: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The time is in the window and was there; the text is the one that was asked, with another batch size."""
@@ -121,3 +122,13 @@ class Exchange:
         if found["split"] == "excluded":
             return found | {"reason": Reason.kernelbench}
         return found | ({"reason": Reason.duplicate} if self._taken(key) else {})
+
+
+def _ended(said: dict[str, Any]) -> dict[str, Any]:
+    """The probe's last line. Its seconds decide nothing."""
+    spent = said.get("spent", {})
+    return {
+        "reason": Reason(said["reason"]),
+        "message": str(said.get("message", "")),
+        "spent": {name: float(spent[name]) for name in STAGES if name in spent},
+    }

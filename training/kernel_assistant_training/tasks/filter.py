@@ -26,7 +26,7 @@ WINDOWS = {"base": (1.0, 100.0), "small": (0.05, 2.0), "smoke": (0.05, 2.0)}
 CPU_SCALE = 10.0
 START_SECONDS = 180.0
 #: Candidates that a probe judges before another takes its place: compilers keep memory.
-LIFE = 200
+LIFE = 1000
 #: Of our environment, what the probe sees: which GPUs there are, and where CUDA lies.
 PASSED = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH")
 #: A long life: the bound is on a candidate's time, not on the probe's.
@@ -98,6 +98,7 @@ class Filter:
             "HOME": str(self._folder),
             "TMPDIR": str(self._folder),
             "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
+            "USER": "nobody",  # torch 2.11 asks who it runs for, and finds no list of users in a sandbox
             "TRITON_CACHE_DIR": str(self._folder / "triton"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "OMP_NUM_THREADS": str(rules.threads),

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -23,6 +24,7 @@ from kernel_assistant_training.tasks.labeller import Labeller, LabelOptions, rea
 from kernel_assistant_training.tasks.shards import arrow, read_rows, write_shards
 
 LOOK_SECONDS = 2.0
+STAGES = ("open_seconds", "build_seconds", "verify_seconds", "profile_seconds")
 
 
 @click.command()
@@ -79,9 +81,9 @@ def run(options: LabelOptions) -> dict[str, Any]:
     asked = {"stage": "label", "target": options.target, "candidates": options.candidates, "parts": options.parts}
     RunFolder(options.out / "labels", asked)
     folder = options.out / "labels"
-    before, began = _count(folder), time.monotonic()
+    before, began = Count().of(folder), time.monotonic()
     with RunControl(folder, "label") as control:
-        failed = _play(options, control, before)
+        failed, rate = _play(options, control, before)
         rows = [one.row() for one in read_labels(folder)]
         write_shards(folder, "labels", rows, label_schema())
         if failed and not control.interrupted:
@@ -94,32 +96,44 @@ def run(options: LabelOptions) -> dict[str, Any]:
         "tasks": len({row["task"] for row in rows if row["candidate"]}),
         "rows": len(rows),
         "rows_per_minute": round((len(rows) - before) / minutes, 1),
+        "rows_per_minute_once_started": round(rate, 1),
+        "median": {name: median(found) for name in ("noise", *STAGES) if (found := _known(rows, name))},
         "outcomes": dict(Counter(row["outcome"] for row in rows).most_common()),
     }
 
 
 def label_schema() -> Any:
-    """Of a row: times in milliseconds (null where there are none), memory in bytes a block or a thread."""
+    """Of a row: times in milliseconds (null where there are none), noise relative, memory in bytes."""
     pa = arrow()
     texts = ("task", "target", "device", "candidate", "schedule", "source", "outcome", "stage", "message", "launches")
     fields = {name: pa.string() for name in texts} | {name: pa.float64() for name in ("candidate_ms", "eager_ms")}
-    fields |= {name: pa.float64() for name in ("floor_ms", "seconds")}
-    return pa.schema(fields | {name: pa.int64() for name in ("registers", "shared_bytes", "spill_bytes", "number")})
+    fields |= {name: pa.float64() for name in ("noise", "floor_ms", "seconds", *STAGES)}
+    numbers = ("samples", "registers", "shared_bytes", "spill_bytes", "number")
+    return pa.schema(fields | {name: pa.int64() for name in numbers})
 
 
-def _play(options: LabelOptions, control: RunControl, before: int) -> list[int]:
-    """Until all have ended, or somebody stops it; exit codes of those that failed."""
+def _known(rows: list[dict[str, Any]], name: str) -> list[float]:
+    return [row[name] for row in rows if row[name] is not None]
+
+
+def _play(options: LabelOptions, control: RunControl, before: int) -> tuple[list[int], float]:
+    """Until all have ended, or somebody stops it; exit codes of those that failed, and the rows a minute from the
+    first new ones on."""
     context = get_context("spawn")
     parts = [context.Process(target=_part, args=(options, part)) for part in range(options.parts)]
-    folder, began, reported = options.out / "labels", time.monotonic(), before
+    folder, began, reported, count = options.out / "labels", time.monotonic(), before, Count()
+    first: tuple[float, int] | None = None
+    latest = began
     try:
         for process in parts:
             process.start()
         while any(process.is_alive() for process in parts):
             for process in parts:
                 process.join(LOOK_SECONDS / len(parts))
-            rows = _count(folder)
+            rows = count.of(folder)
             if rows != reported:
+                latest = time.monotonic()
+                first = first or (latest, rows)
                 rate = 60 * (rows - before) / (time.monotonic() - began)
                 control.report(rows, {"rows": rows, "rows_per_min": round(rate, 1)})
                 reported = rows
@@ -130,7 +144,8 @@ def _play(options: LabelOptions, control: RunControl, before: int) -> list[int]:
         for process in parts:
             if process.is_alive():
                 process.terminate()
-    return [process.exitcode for process in parts if process.exitcode]
+    rate = 0.0 if first is None or latest == first[0] else 60 * (reported - first[1]) / (latest - first[0])
+    return [process.exitcode for process in parts if process.exitcode], rate
 
 
 def _part(options: LabelOptions, part: int) -> None:
@@ -146,5 +161,18 @@ def _part(options: LabelOptions, part: int) -> None:
         raise SystemExit(error.exit_code) from error
 
 
-def _count(folder: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in folder.glob("labels-*.jsonl"))
+class Count:
+    """Of whole lines in files that are appended to: what was counted is not read again."""
+
+    def __init__(self) -> None:
+        self._read = Counter[Path]()
+        self._lines = 0
+
+    def of(self, folder: Path) -> int:
+        for path in folder.glob("labels-*.jsonl"):
+            with path.open("rb") as file:
+                file.seek(self._read[path])
+                head, end, _ = file.read().rpartition(b"\n")
+            self._read[path] += len(head + end)
+            self._lines += (head + end).count(b"\n")
+        return self._lines

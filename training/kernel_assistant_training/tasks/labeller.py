@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -31,6 +32,7 @@ from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines, read_lines
+from kernel_assistant_training.episodes.threads import few_threads
 from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.ppo.pool_worker import Job, PoolWorker
 from kernel_assistant_training.ppo.tasks import Task
@@ -39,6 +41,8 @@ from kernel_assistant_training.tasks.shards import graph_of, read_rows
 #: Tasks whose candidates are built before their turn comes.
 AHEAD = 4
 LOOK_SECONDS = 0.5
+#: What an evaluation calls its seconds, and a row.
+_SPENT = {"compile": "build", "verify": "verify", "profile": "profile"}
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,11 @@ class Label(Record, frozen=True, kw_only=True):
     """A candidate and what became of it. `outcome` is the evaluation's, `lost` where the judge died at it,
     `unsupported` where the generator has none for the task, `unopened` where the task cannot be judged.
 
-    Memory in bytes; registers and static shared memory are the largest of its kernels', `launches` says grid, block
-    and dynamic shared memory."""
+    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`. Memory in bytes; registers and
+    static shared memory are the largest of its kernels', `launches` says grid, block and dynamic shared memory.
+
+    Seconds are those that the judge waited: for the build, and for its turns on the device. What opening a task took,
+    with eager PyTorch's time, is said of its first candidate."""
 
     task: str
     number: int
@@ -78,12 +85,18 @@ class Label(Record, frozen=True, kw_only=True):
     stage: str = ""
     launches: str = ""
     candidate_ms: float | None = None
+    noise: float | None = None
+    samples: int | None = None
     eager_ms: float | None = None
     floor_ms: float | None = None
     registers: int | None = None
     shared_bytes: int | None = None
     spill_bytes: int | None = None
     seconds: float | None = None
+    open_seconds: float | None = None
+    build_seconds: float | None = None
+    verify_seconds: float | None = None
+    profile_seconds: float | None = None
 
     def row(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__struct_fields__}
@@ -117,6 +130,9 @@ class Labeller:
             self._device, choose(options.sandbox), self._folder, self._cancel, threads=options.builders
         )
         self._turn = DeviceTurn(folder / f"device-{self._device.index}.lock")
+        shares = options.target == "cuda"
+        turns = folder / f"turns-{self._device.index}"
+        turns.mkdir(exist_ok=True)
         self._worker = PoolWorker(
             self._device,
             python=options.python,
@@ -124,9 +140,12 @@ class Labeller:
             cache=options.cache,
             sandbox=options.sandbox,
             compiler=self._compiler,
-            measuring=self._turn,
+            # Judges of a GPU take turns block by block. On the CPU whatever runs beside it disturbs what is timed.
+            measuring=nullcontext() if shares else self._turn,
+            turns=turns if shares else None,
             quick_only=True,
             cancel=self._cancel,
+            env=few_threads(options.parts) if shares else None,
         )
 
     def __enter__(self) -> Self:
@@ -190,16 +209,19 @@ class Labeller:
         if not self._ready:
             self._measure_bandwidth()
         job = Job(one.task, tuple((candidate, Tier.quick) for candidate in one.candidates))
-        self._worker.do(job)
+        began, known = time.monotonic(), list[float]()
+        self._worker.do(job, lambda: known.append(time.monotonic()))
         if job.opened is None and not any(job.found):
             self._add(one.task.key, "unopened", job.why)
         else:
+            opened: float | None = round(known[0] - began, 4)
             for number, (candidate, found) in enumerate(zip(one.candidates, job.found, strict=True), one.first):
-                self._lines.add(_label(one.task.key, number, candidate, found, self._device))
+                self._lines.add(_label(one.task.key, number, candidate, found, self._device, opened))
+                opened = None
         self._compiler.forget(one.candidates)
         if self._worker.lost:
             raise MissingError(
-                f"no worker could be started: {self._worker.lost}", "see worker-00.log beside the labels"
+                f"no worker could be started: {self._worker.lost}", f"see worker-{self._part:02}.log beside the labels"
             )
 
     def _add(self, key: str, outcome: str, message: str) -> None:
@@ -217,18 +239,20 @@ class Labeller:
 
 def candidates(graph: OpGraph, device: DeviceFacts) -> Iterator[Candidate]:
     """The generator's: its first schedules, then their neighbours, and theirs, each text once. Raises Unsupported."""
-    schedules = deque(initial(graph, device.target, device))
-    seen, texts = set(schedules), set[str]()
-    while schedules:
-        schedule = schedules.popleft()
-        candidate = emit(graph, schedule)
-        if candidate.hash() not in texts:
-            texts.add(candidate.hash())
-            yield candidate
-        for other in neighbours(graph, schedule, device):
-            if other not in seen:
-                seen.add(other)
-                schedules.append(other)
+    schedules = dict.fromkeys(initial(graph, device.target, device))
+    texts = set[str]()
+    waiting, known = deque(schedules), deque(schedules)
+    while known:
+        while waiting:
+            candidate = emit(graph, waiting.popleft())
+            if candidate.hash() not in texts:
+                texts.add(candidate.hash())
+                yield candidate
+        # Only now: each neighbour is written once to see whether it fits, and most are never asked for.
+        fresh = [other for other in neighbours(graph, known.popleft(), device) if other not in schedules]
+        schedules |= dict.fromkeys(fresh)
+        waiting.extend(fresh)
+        known.extend(fresh)
 
 
 def read_labels(folder: Path) -> Iterator[Label]:
@@ -244,10 +268,13 @@ def task_of(row: dict[str, Any], target: str) -> Task:
     return Task(row["key"], row["operator_count"], graph, canonical(graph), described)
 
 
-def _label(key: str, number: int, candidate: Candidate, found: Evaluation | None, device: DeviceFacts) -> Label:
+def _label(
+    key: str, number: int, candidate: Candidate, found: Evaluation | None, device: DeviceFacts, opened: float | None
+) -> Label:
     timing = found.timing if found else None
     resources = found.resources if found else ()
     plan = candidate.plan
+    spent = {_SPENT[name]: taken for name, taken in found.seconds.items()} if found else {}
     launches = [[one.symbol, one.grid, one.block, one.shared] for one in plan.launches]
     return Label(
         task=key,
@@ -262,12 +289,16 @@ def _label(key: str, number: int, candidate: Candidate, found: Evaluation | None
         stage=found.stage.value if found else "",
         launches=msgspec.json.encode(launches).decode(),
         candidate_ms=timing.candidate_ms if timing else None,
+        noise=timing.noise if timing else None,
+        samples=timing.samples if timing else None,
         eager_ms=timing.eager_ms if timing else None,
         floor_ms=timing.floor_ms if timing else None,
         registers=max((one.registers for one in resources), default=None),
         shared_bytes=max((one.shared_bytes for one in resources), default=None),
         spill_bytes=max((one.spill_bytes for one in resources), default=None),
         seconds=round(sum(found.seconds.values()), 4) if found else None,
+        open_seconds=opened,
+        **{f"{name}_seconds": round(taken, 4) for name, taken in spent.items()},
     )
 
 

@@ -3,7 +3,8 @@
 A candidate comes as {text, operators, number, low, high, most_bytes, compile, word}. Before it times something the
 probe says {"times"} and waits for {"go"}: others may be timing on the device; {"timed", "batch"} ends that. What comes
 with {"graph", "unused"} is for the other side to judge; where it says {"go": false} nothing follows. Last comes
-{"reason", …}, at any place where there is one. All have the word.
+{"reason", "spent", …}, at any place where there is one; `spent` are seconds by stage, and what tidying behind the
+candidate before took. All have the word.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import IO, Any
 
@@ -29,33 +31,50 @@ from kernel_assistant_training.tasks.writing import batch_of
 Ask = Callable[[dict[str, Any]], bool]
 
 
-def judge(asked: dict[str, Any], device: str, ask: Ask) -> dict[str, Any] | None:
+class Spent(dict[str, float]):
+    """Seconds by stage."""
+
+    @contextlib.contextmanager
+    def on(self, stage: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self[stage] = round(time.perf_counter() - began, 4)
+
+
+def judge(asked: dict[str, Any], device: str, ask: Ask, spent: Spent) -> dict[str, Any] | None:
     """The last line about a candidate; None where whoever asked has seen enough."""
     try:
-        return _judged(asked, device, ask)
+        return _judged(asked, device, ask, spent)
     except Rejected as rejected:
-        return {"reason": rejected.reason.value, "message": rejected.message}
+        return {"reason": rejected.reason.value, "message": rejected.message, "spent": spent}
 
 
-def _judged(asked: dict[str, Any], device: str, ask: Ask) -> dict[str, Any] | None:
-    running = Running(asked["text"], device)
-    with guarded():
+def _judged(asked: dict[str, Any], device: str, ask: Ask, spent: Spent) -> dict[str, Any] | None:
+    with spent.on("build"):
+        running = Running(asked["text"], device)
+    with spent.on("values"), guarded():
         check_values(running)
-    ask({"times": True})
-    found = running.fit(asked["low"], asked["high"], asked["most_bytes"], Random(asked["number"]))
+    with spent.on("turn"):
+        ask({"times": True})
+    with spent.on("fit"):
+        found = running.fit(asked["low"], asked["high"], asked["most_bytes"], Random(asked["number"]))
     ask({"timed": found, "batch": batch_of(running.text)})
-    inputs = running.inputs(1)
-    try:
-        document = exporter()(running.model, tuple(inputs), {})
-    except Exception as error:
-        raise Rejected(Reason.no_graph, first_line(error)) from error
-    with guarded():
-        seen = used(running.model, inputs)
+    with spent.on("graph"):
+        inputs = running.inputs(1)
+        try:
+            document = exporter()(running.model, tuple(inputs), {})
+        except Exception as error:
+            raise Rejected(Reason.no_graph, first_line(error)) from error
+        with guarded():
+            seen = used(running.model, inputs)
     unused = sorted(name for name in asked["operators"] if plain(name) not in seen)
     if not ask({"graph": document, "unused": unused}):
         return None
-    _check_compiled(running, inputs, asked["compile"])
-    return {"reason": Reason.passed.value}
+    with spent.on("compile"):
+        _check_compiled(running, inputs, asked["compile"])
+    return {"reason": Reason.passed.value, "spent": spent}
 
 
 def _check_compiled(running: Running, inputs: list[Any], backend: str) -> None:
@@ -73,14 +92,27 @@ def _check_compiled(running: Running, inputs: list[Any], backend: str) -> None:
         raise Rejected(Reason.compile, "other values")
 
 
+def _import_tracers() -> None:
+    """What torch imports when it traces and compiles for the first time."""
+    model, inputs = torch.nn.Softplus(), (torch.ones(2, 3),)
+    exporter()(model, inputs, {})
+    torch.compile(model, backend="aot_eager", dynamic=False)(*inputs)
+    torch._dynamo.reset()
+
+
 def serve(device: str, answers: IO[str]) -> None:
     """Until the input ends."""
+    _import_tracers()
+    # What torch consists of is never garbage: looking through it behind each candidate took half of the time.
+    gc.collect()
+    gc.freeze()
 
     def say(message: dict[str, Any]) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
     say({"ready": torch.__version__})
+    spent = Spent()
     for line in sys.stdin:
         asked = json.loads(line)
         word = {"word": asked.pop("word")}
@@ -89,16 +121,22 @@ def serve(device: str, answers: IO[str]) -> None:
             say({**question, **word})
             return bool(json.loads(sys.stdin.readline())["go"])
 
-        found = judge(asked, device, ask)
+        found = judge(asked, device, ask, spent)
         if found is not None:
             say({**found, **word})
-        gc.collect()
-        if device != "cpu":
-            torch.cuda.empty_cache()
+        spent = Spent()
+        with spent.on("tidy"):
+            gc.collect()
+            # What is left belongs to torch: some of its caches grow with each candidate.
+            gc.freeze()
+            if device != "cpu":
+                torch.cuda.empty_cache()
 
 
 def main() -> None:
     """`probe DEVICE THREADS BYTES`; bytes are for a GPU's memory, 0 for no bound."""
+    # As in worker/boot.py.
+    gc.set_threshold(100_000)
     device, threads, most = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     # What candidates print is no answer.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

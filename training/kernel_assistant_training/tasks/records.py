@@ -66,7 +66,8 @@ class TaskText(Record, frozen=True, kw_only=True):
 
 class Verdict(Record, frozen=True, kw_only=True):
     """What became of a candidate. From `key` on only where it came so far; `text` is with the batch size that was
-    fitted, `eager_ms` is eager PyTorch's time with it, `seconds` is what judging took."""
+    fitted, `eager_ms` is eager PyTorch's time with it, `seconds` is what judging took, `spent` what the probe says
+    of it by stage."""
 
     number: int
     source: Source
@@ -80,6 +81,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     graph: OpGraph | None = None
     eager_ms: float = 0.0
     seconds: float = 0.0
+    spent: dict[str, float] = {}
 
     def __post_init__(self) -> None:
         if self.reason is Reason.passed and (self.graph is None or not self.key):

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 
 from kernel_assistant.sandbox.choose import choose
@@ -16,15 +15,17 @@ from kernel_assistant_training.episodes.lines import Lines, read_lines
 from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.tasks.composer import Composer, asked
-from kernel_assistant_training.tasks.crawl import Unbuilt, catalog
 from kernel_assistant_training.tasks.filter import Filter, window
 from kernel_assistant_training.tasks.operators import Operator
 from kernel_assistant_training.tasks.records import Reason, Rules, TaskText, Verdict
 from kernel_assistant_training.tasks.shards import arrow, card, write_card, write_tasks
-from kernel_assistant_training.tasks.stream import ASKED, candidates
+from kernel_assistant_training.tasks.stream import ASKED, Source, Texts
+from kernel_assistant_training.tasks.writers import Writers
 
 VERDICTS, ANSWERS = "verdicts.jsonl", "answers.jsonl"
 REPORT_EVERY = 10
+#: Probes for which one process writes.
+SERVED = 8
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,10 @@ class Synthesis:
         self.unfit: Counter[str] = Counter()
         self.unreadable: Counter[str] = Counter()
         self._answers = Lines(options.out / ANSWERS)
-        self._stream = self._candidates()
+        wanted = options.asked
+        source = Source(wanted.seed, wanted.target, wanted.blocks, wanted.variants)
+        self._writers = Writers(source, len(options.devices) // SERVED)
+        self._stream = self._candidates(Texts(source))
         self._began, self._before = time.monotonic(), len(self.verdicts)
 
     def run(self) -> None:
@@ -82,23 +86,21 @@ class Synthesis:
         self._report()
 
     def close(self) -> None:
+        self._writers.close()
         self._lines.close()
         self._answers.close()
 
-    def _candidates(self) -> Iterator[TaskText]:
-        asked_for = self._options.asked
-        operators = catalog(asked_for.blocks, asked_for.seed)
+    def _candidates(self, texts: Texts) -> Iterator[TaskText]:
         done = {one.number for one in self.verdicts}
-        stream = candidates(
-            operators,
-            asked_for.seed,
-            asked_for.target,
-            asked_for.variants,
-            done=done,
-            unbuilt=self._count_unbuilt,
-            unfit=lambda: self.unfit.update(["no operator fitted"]),
-        )
-        return chain(self._asked(operators, done), stream) if asked_for.answers else stream
+        if self._options.asked.answers:
+            yield from self._asked(texts.operators, done)
+        for one in self._writers.texts(texts.numbers(done)):
+            if isinstance(one, TaskText):
+                yield one
+            elif one is None:
+                self.unfit["no operator fitted"] += 1
+            else:
+                self.unbuilt[one.reason] += 1
 
     def _asked(self, operators: list[Operator], done: set[int]) -> Iterator[TaskText]:
         """Answers that were given before are not asked for again."""
@@ -117,9 +119,6 @@ class Synthesis:
         for one in found:
             self._answers.add(one)
             yield one
-
-    def _count_unbuilt(self, one: Unbuilt) -> None:
-        self.unbuilt[one.reason] += 1
 
     def _next(self) -> TaskText | None:
         """While somebody wants a pause, all workers wait here."""
