@@ -165,6 +165,10 @@ def _played(options: Mapping[str, Any], model: Model, iterations: float) -> Cost
     quick = options.get("reward") == "correctness"
     seconds = model.seconds("decode", replies) + model.seconds("quick", evaluations)
     seconds += 0.0 if quick else model.seconds("full", FULL_SHARE * count)
+    if model.target == "cuda":
+        # Once for the prompt, once for the candidates; on the CPU it is part of what an evaluation takes.
+        opened = 2 * iterations * _tasks(options)
+        seconds += model.seconds("open", opened) / max(_number(options, "workers", 1), 1)
     return Cost(seconds, count * LINE_KB * 1e3, evaluations, replies, episodes=count)
 
 
