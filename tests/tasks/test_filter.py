@@ -82,6 +82,14 @@ def test_without_a_batch_size_nothing_is_fitted(judge: Filter) -> None:
     assert found.reason is Reason.too_fast
 
 
+def test_what_is_finite_for_the_first_batch_alone_is_not_finite(judge: Filter) -> None:
+    found = judge.judge(
+        _task("return torch.where(x[:1] * 0 + x.shape[0] > 8, x * torch.inf, x.sin())", batch="BATCH = 8")
+    )
+    assert found.reason is Reason.not_finite and "BATCH = 8\n" not in found.text
+    assert set(found.spent) >= {"build", "values", "fit", "graph"}
+
+
 def test_a_key_that_was_kept_is_a_duplicate(judge: Filter, keys: set[str]) -> None:
     first = judge.judge(_task("return x.erf() * x.sinh()"))
     assert first.reason is Reason.passed and first.graph is not None and 0.2 <= first.eager_ms <= 100

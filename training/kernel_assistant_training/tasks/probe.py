@@ -25,9 +25,11 @@ from kernel_assistant_training.synth.digest_kernelbench import exporter
 from kernel_assistant_training.tasks.records import Reason
 from kernel_assistant_training.tasks.running import Rejected, Running, first_line, guarded
 from kernel_assistant_training.tasks.used import plain, used
-from kernel_assistant_training.tasks.values import ROUNDED, alike, check_values
+from kernel_assistant_training.tasks.values import ROUNDED, alike, check_finite, check_values
 from kernel_assistant_training.tasks.writing import batch_of
 
+#: Of a GPU, what a probe keeps for its next candidate: to ask the driver for memory takes longer than most tasks.
+KEPT_BYTES = 2 << 30
 Ask = Callable[[dict[str, Any]], bool]
 
 
@@ -63,6 +65,9 @@ def _judged(asked: dict[str, Any], device: str, ask: Ask, spent: Spent) -> dict[
     ask({"timed": found, "batch": batch_of(running.text)})
     with spent.on("graph"):
         inputs = running.inputs(1)
+        want = running.outputs(inputs)
+        # More values were drawn than for the first batch: one of them may be next to a pole.
+        check_finite(want)
         try:
             document = exporter()(running.model, tuple(inputs), {})
         except Exception as error:
@@ -73,13 +78,12 @@ def _judged(asked: dict[str, Any], device: str, ask: Ask, spent: Spent) -> dict[
     if not ask({"graph": document, "unused": unused}):
         return None
     with spent.on("compile"):
-        _check_compiled(running, inputs, asked["compile"])
+        _check_compiled(running, inputs, want, asked["compile"])
     return {"reason": Reason.passed.value, "spent": spent}
 
 
-def _check_compiled(running: Running, inputs: list[Any], backend: str) -> None:
+def _check_compiled(running: Running, inputs: list[Any], want: list[torch.Tensor], backend: str) -> None:
     """Runs under torch.compile and gives what eager gives."""
-    want = running.outputs(inputs)
     try:
         with torch.no_grad():
             got = torch.compile(running.model, backend=backend, dynamic=False)(*inputs)
@@ -129,7 +133,7 @@ def serve(device: str, answers: IO[str]) -> None:
             gc.collect()
             # What is left belongs to torch: some of its caches grow with each candidate.
             gc.freeze()
-            if device != "cpu":
+            if device != "cpu" and torch.cuda.memory_reserved(device) > KEPT_BYTES:
                 torch.cuda.empty_cache()
 
 

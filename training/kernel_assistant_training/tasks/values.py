@@ -24,8 +24,7 @@ def check_values(running: Running) -> None:
     first = running.outputs(inputs)
     if not any(one.numel() for one in first) or not all(one.layout is torch.strided for one in first):
         raise Rejected(Reason.no_tensor)
-    if not all(one.isfinite().all() for one in first if one.is_floating_point() or one.is_complex()):
-        raise Rejected(Reason.not_finite)
+    check_finite(first)
     kept = [one.clone() for one in first]
     for seed in range(1, REPEATS):
         again = running.outputs(inputs, seed)
@@ -39,6 +38,12 @@ def check_values(running: Running) -> None:
     for seed in (2, 3):
         if alike(kept, running.outputs(running.inputs(seed)), ALIKE):
             raise Rejected(Reason.same_output)
+
+
+def check_finite(outputs: list[torch.Tensor]) -> None:
+    """Raises Rejected."""
+    if not all(one.isfinite().all() for one in outputs if one.is_floating_point() or one.is_complex()):
+        raise Rejected(Reason.not_finite)
 
 
 def alike(some: list[torch.Tensor], others: list[Any], share: float) -> bool:
