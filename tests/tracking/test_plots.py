@@ -35,7 +35,8 @@ def ppo(steps, lift=0.0):
             "kl_step": 0.01,
             "explained_variance": -5 + share,
         }
-        figures |= {"generate_seconds": 3.0, "judge_seconds": 5.0, "update_seconds": 2.0, "entropy": 1 - share / 2}
+        figures |= {"open_seconds": 1.0, "generate_seconds": 3.0, "judge_seconds": 5.0, "update_seconds": 2.0}
+        figures |= {"entropy": 1 - share / 2}
         figures |= {"episode_turns": 2.5, "curriculum_operators": 1 + step // (steps // 2 or 1)}
         yield step, figures | ({"held_out_reward": share + lift} if step % max(1, steps // 3) == 0 else {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +48,9 @@ class Rollouts:
         known = {(one.key, one.seed): one for one in store.read(iteration)} if store else {}
         wanted = [(task, number) for task in tasks for number in range(episodes)]
         missing = [(task, number) for task, number in wanted if (task.key, number) not in known]
+        began = time.monotonic()
         opened = self._pool.open({task.key: task for task, _ in missing}.values())
+        open_seconds = time.monotonic() - began
         setting = Setting(self._speech, self._pool.sandbox, options, iteration, self._run_seed)
         playable = [(task, number) for task, number in missing if task.key in opened]
 
@@ -67,6 +70,7 @@ class Rollouts:
         return Played(
             [known[task.key, number] for task, number in wanted if (task.key, number) in known],
             {
+                "open_seconds": open_seconds,
                 "generate_seconds": spent.generating,
                 "judge_seconds": spent.judging,
                 "generated_tokens": spent.tokens,

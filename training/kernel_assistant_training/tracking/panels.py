@@ -80,7 +80,12 @@ PANELS = (
     Panel(
         "Time of an iteration",
         "seconds",
-        {"generate_seconds": "generating", "judge_seconds": "judging", "update_seconds": "updating"},
+        {
+            "open_seconds": "opening tasks",
+            "generate_seconds": "generating",
+            "judge_seconds": "judging",
+            "update_seconds": "updating",
+        },
         Kind.added,
     ),
     Panel("Operators of a task", "at most", {"curriculum_operators": "curriculum"}, Kind.whole),
