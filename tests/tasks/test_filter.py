@@ -82,6 +82,13 @@ def test_without_a_batch_size_nothing_is_fitted(judge: Filter) -> None:
     assert found.reason is Reason.too_fast
 
 
+def test_there_is_a_user_although_the_sandbox_has_no_list_of_them(judge: Filter) -> None:
+    """torch 2.11 asks who it is when its compiler is imported: without an answer no task had a graph."""
+    inputs = "(__import__('getpass').getuser(), torch.randn(BATCH, 257))[1]"
+    found = judge.judge(_task("return x.asinh() * x.cosh()", inputs=inputs))
+    assert found.reason is Reason.passed, found.message
+
+
 def test_what_is_finite_for_the_first_batch_alone_is_not_finite(judge: Filter) -> None:
     found = judge.judge(
         _task("return torch.where(x[:1] * 0 + x.shape[0] > 8, x * torch.inf, x.sin())", batch="BATCH = 8")
