@@ -14,7 +14,7 @@ from .open_task import OpenTask
 from .profiling import Profiler
 from .roofline import Ceilings
 from .runner.pytorch.flags import read_flags
-from .runner_client import CandidateFailure, RunnerClient, RunnerCommand
+from .runner_client import CandidateFailure, RunnerClient, RunnerCommand, RunnerStartError
 from .turns import Turns
 from .verification import Errors, Expected, Wrong, expect, verify_case
 
@@ -65,6 +65,11 @@ class Judge:
         self._timeout = self._least_timeout
 
     @property
+    def shares(self) -> bool:
+        """Whether others use the device: then whatever a judge need not start anew disturbs nobody."""
+        return self._turns.shared
+
+    @property
     def profiler(self) -> Profiler:
         """Made on first use: it needs the baseline's inputs."""
         if self._profiler is None:
@@ -81,7 +86,8 @@ class Judge:
     def prepare(self, which: str) -> None:
         """Make the profiler with its sets, and what a baseline is measured of."""
         with self._turns.beside():
-            self.profiler.prepare(which)
+            self._base()
+        self.profiler.prepare(which)
 
     def baseline(self, which: str) -> Answer:
         """Time of the reference in eager mode or under torch.compile, in milliseconds."""
@@ -96,12 +102,11 @@ class Judge:
         inputs, shapes = 0, set()
         try:
             loaded = self._load(plan, binary, key)
-            with self._turns.beside():
-                for case in self._cases(tier):
-                    tried = self._verify_case(loaded.runner, plan, case, errors)
-                    if tried is not None:
-                        inputs += 1
-                        shapes.add(tried)
+            for case in self._cases(tier):
+                tried = self._verify_case(loaded.runner, plan, case, errors)
+                if tried is not None:
+                    inputs += 1
+                    shapes.add(tried)
             if plan.get("residual") and self.command.target == "cpu":
                 self._require_own_kernels(loaded.runner)
         except Wrong as wrong:
@@ -127,8 +132,7 @@ class Judge:
         """Outcome, message and timing. Refuses what is impossible or differs from what was verified."""
         try:
             loaded = self._load(plan, binary, key)
-            with self._turns.beside():
-                return self.profiler.candidate(loaded.runner, plan, tier, self._timeout, loaded.idle_threads)
+            return self.profiler.candidate(loaded.runner, plan, tier, self._timeout, loaded.idle_threads)
         except Wrong as wrong:
             return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
         except CandidateFailure as failed:
@@ -139,6 +143,24 @@ class Judge:
         seen = runner.request({"op": "trace"}, self._timeout).get("operators")
         if seen:
             raise Wrong("cheating", f"PyTorch computes inside a kernel: {', '.join(map(str, seen))[:200]}")
+
+    def release(self) -> RunnerClient | None:
+        """As `close`, but a runner that can serve the next task stays: on a GPU, where nothing of a candidate ran on
+        its host side. To start one, and for residual calls to import torch there, takes longer than to open a task."""
+        runner = self._loaded.runner if self._loaded else self._spare
+        if runner is None or self.command.target != "cuda" or runner.process.poll() is not None:
+            self.close()
+            return None
+        if self._loaded is None:
+            self._spare = None
+        self._loaded = None
+        self.close()
+        try:
+            runner.request({"op": "forget"}, LEAST_TIMEOUT)
+        except (CandidateFailure, RunnerStartError):
+            runner.close()
+            return None
+        return runner
 
     def close(self) -> None:
         """End all runners and give the shared memory back."""
@@ -164,10 +186,11 @@ class Judge:
 
         A case's tensors live in this call only: those of two do not fit beside one another where they are large.
         """
-        expected = self._base() if case is self._base_case else expect(self.task, case)
+        with self._turns.beside():
+            expected = self._base() if case is self._base_case else expect(self.task, case)
         if expected is None:
             return None
-        verify_case(runner, plan, self.task, expected, self.numerics, self._timeout, errors)
+        verify_case(runner, plan, self.task, expected, self.numerics, self._timeout, errors, self._turns)
         return tuple(tuple(tensor.shape) for tensor in expected.tensors)
 
     def _base(self) -> Expected:

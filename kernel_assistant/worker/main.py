@@ -24,6 +24,7 @@ class Worker:
         self._free: Any = None
         self._applied: Any = None
         self._imported = False
+        self._runner: Any = None
 
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Versions. Raises TaskError torch_missing or torch_too_old."""
@@ -74,8 +75,12 @@ class Worker:
         task, runner = params["task"], params["runner"]
         device = f"cuda:{runner['device']}" if task["target"] == "cuda" else "cpu"
         command = RunnerCommand(tuple(runner["argv"]), runner["env"], task["target"], runner["device"])
-        # It starts while the task is opened.
-        spare = RunnerClient(command)
+        # It starts while the task is opened, unless it is there from the one before.
+        spare, self._runner = self._runner, None
+        if spare is not None and (spare.command != command or spare.process.poll() is not None):
+            spare.close()
+            spare = None
+        spare = spare or RunnerClient(command)
         try:
             self._task = open_task(task, device)
             if self._task.held and params.get("freeform"):
@@ -169,7 +174,9 @@ class Worker:
         opened = self._task is not None
         if self._free is not None:
             self._free.close()
-        if self._judge is not None:
+        if self._judge is not None and self._judge.shares:
+            self._runner = self._judge.release()
+        elif self._judge is not None:
             self._judge.close()
         self._task = self._judge = self._free = self._applied = None
         dynamo = sys.modules.get("torch._dynamo")
@@ -186,6 +193,12 @@ class Worker:
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
         return {}
+
+    def end(self) -> None:
+        """Behind the last request."""
+        self.close_task({}, ())
+        if self._runner is not None:
+            self._runner.close()
 
     def _opened(self) -> Any:
         if self._judge is None:
@@ -254,7 +267,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> int:
     while True:
         frame = read_frame(source)
         if frame is None or frame[0].get("method") == "shutdown":
-            worker.close_task({}, ())
+            worker.end()
             return 0
         message, blobs = frame
         write_frame(sink, {"id": message.get("id"), **answer(worker, message, blobs)})

@@ -108,9 +108,10 @@ class Profiler:
             self._count(_bytes([*base.tensors, *base.reference])),
             base.reference[0].device,
         )
-        for index in range(sets.count):
-            sets.write(index, base.tensors)
-        sets.refresh(self._generator, self._free, 0)
+        with self._turns.beside():
+            for index in range(sets.count):
+                sets.write(index, base.tensors)
+            sets.refresh(self._generator, self._free, 0)
         return sets
 
     def prepare(self, which: str) -> None:
@@ -154,7 +155,7 @@ class Profiler:
         self.sets.rename_outputs(names)
         prepare_seconds = claimed(self.sets.bind(runner).get("prepare_seconds"))
         subject = PlanSubject(runner, timeout)
-        with torch.no_grad():
+        with torch.no_grad(), self._turns.beside():
             others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
             most = idle_threads + torch.get_num_threads() - 1 + (self.target == "cuda")
             after = _thread_watch(runner, most)
@@ -172,8 +173,10 @@ class Profiler:
             "roofline": self.floor_seconds / seconds,
             "prepare_ms": prepare_seconds * 1e3,
         }
-        share = share_of_kernels(runner, plan, self.sets.count, timeout)
-        parts = times_by_launch(runner, plan, self.sets.count, seconds, timeout)
+        with self._turns.beside():
+            share = share_of_kernels(runner, plan, self.sets.count, timeout)
+            # Each launch would take longer than the candidate did; where many are timed nobody reads it.
+            parts = [] if self._turns.shared else times_by_launch(runner, plan, self.sets.count, seconds, timeout)
         return {
             "outcome": "correct",
             "message": summary(timing),

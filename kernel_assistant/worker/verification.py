@@ -14,6 +14,7 @@ from .cases import Case
 from .numerics import Comparison, compare
 from .runner_client import CandidateFailure, RunnerClient
 from .sets import Sets
+from .turns import Turns
 from .worker_errors import TaskError
 
 if TYPE_CHECKING:
@@ -106,20 +107,22 @@ def verify_case(
     policy: str,
     timeout: float,
     errors: Errors,
+    turns: Turns,
 ) -> None:
     """Run the candidate twice on one case with differently poisoned outputs. Raises Wrong or CandidateFailure."""
     sets = make_sets(task, plan, expected, 1)
     try:
         sets.write(0, expected.tensors)
         sets.bind(runner)
-        first = _run_poisoned(runner, sets, POISONS[0], timeout, expected)
-        check_outputs(plan, sets.outputs[0], expected, policy, errors)
-        _run_poisoned(runner, sets, POISONS[1], timeout, expected)
-        if not all(_same_bits(a, b) for a, b in zip(first, sets.outputs[0], strict=True)):
-            errors.reproducible = False
-            _check_repeat(plan, sets.outputs[0], expected, policy, errors)
-        if sets.readable.bytes.is_cuda and not _inputs_kept(sets, expected):
-            raise Wrong("incorrect", f"{expected.case.name}: an input was changed")
+        with turns.beside():
+            first = _run_poisoned(runner, sets, POISONS[0], timeout, expected)
+            check_outputs(plan, sets.outputs[0], expected, policy, errors)
+            _run_poisoned(runner, sets, POISONS[1], timeout, expected)
+            if not all(_same_bits(a, b) for a, b in zip(first, sets.outputs[0], strict=True)):
+                errors.reproducible = False
+                _check_repeat(plan, sets.outputs[0], expected, policy, errors)
+            if sets.readable.bytes.is_cuda and not _inputs_kept(sets, expected):
+                raise Wrong("incorrect", f"{expected.case.name}: an input was changed")
     finally:
         sets.close()
 

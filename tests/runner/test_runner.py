@@ -86,6 +86,9 @@ class Held:
     def __init__(self, command: RunnerCommand, binary: bytes) -> None:
         self.client = RunnerClient(command)
         self.inputs, self.outputs = Memory(), Memory()
+        self.prepare(binary)
+
+    def prepare(self, binary: bytes) -> None:
         load(self.client, binary)
         for name, memory, writable in (("inputs", self.inputs, False), ("outputs", self.outputs, True)):
             message = {"op": "map", "arena": name, "bytes": ROOM, "writable": writable}
@@ -137,6 +140,25 @@ def test_a_run_goes_around_the_ring(held):
     assert [held.outputs.read(1024 * index, 1) for index in range(SETS)] == [[2.0], [0.0], [2.0]]
     held.run(0, 0)
     assert held.outputs.read(1024, 1) == [0.0]
+
+
+def test_what_is_forgotten_is_not_held_and_another_task_can_come(held, binary):
+    def mapped() -> str:
+        own = [pid for pid in descendants(held.client.process.pid) if "memfd:test" in _maps(pid)]
+        return " ".join(map(str, own))
+
+    assert mapped()
+    held.client.request({"op": "forget"}, 30)
+    assert not mapped()
+    held.prepare(binary)
+    held.inputs.write(0, *[3.0] * COUNT)
+    held.run(0, 1)
+    assert held.outputs.read(0, COUNT) == [6.0] * COUNT
+
+
+def _maps(pid: int) -> str:
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+        return file.read()
 
 
 ENDS = {

@@ -11,6 +11,7 @@ It never sees expected outputs. Everything it answers is advisory: the judge's o
 | bind | sets: dims, tensors {name: [arena, byte offset]} | fixes sizes and pointers, runs `prepare` |
 | only | which, count | from now on runs one kind of launches, on the first `count` sets |
 | trace | | names PyTorch's operators that our kernels reach in one call (plans with residual calls) |
+| forget | | lets the plan and all shared memory go |
 | run | first, count | runs `count` sets from `first` on around the ring, waits for the device |
 | exit | | ends |
 """
@@ -97,6 +98,14 @@ class Runner:
             self._wait()
             seconds = time.perf_counter() - began
         return {"prepare_seconds": seconds, "algorithms": plan.algorithms}
+
+    def forget(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        self._forget()
+        self.plan = {}
+        while self.arenas:
+            self.arenas.popitem()[1].close()
+        gc.collect()
+        return {}
 
     def run(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         first, count = message["first"], message["count"]
@@ -215,6 +224,7 @@ def main(descriptor: int) -> int:
         "bind": runner.bind,
         "only": runner.only,
         "trace": runner.trace,
+        "forget": runner.forget,
         "run": runner.run,
     }
     while True:
