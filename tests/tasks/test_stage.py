@@ -70,6 +70,9 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path) -> No
     assert {row["task"] for row in labels} <= kept
     judged = [row for row in labels if row["outcome"] == "correct"]
     assert len(judged) >= 1 and all("ka_cpu.h" in row["source"] and row["candidate_ms"] > 0 for row in judged)
+    assert all(row["samples"] > 1 and row["noise"] >= 0 and row["profile_seconds"] > 0 for row in judged)
+    opened = [row["task"] for row in labels if row["open_seconds"]]
+    assert sorted(opened) == sorted({row["task"] for row in judged})
     again = run(options)
     assert (again["outcomes"], again["rows_per_minute"]) == (first["outcomes"], 0.0)
 

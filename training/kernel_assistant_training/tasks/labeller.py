@@ -182,6 +182,8 @@ class Labeller:
     def _measure_bandwidth(self) -> None:
         """Evaluations name the floor."""
         options, worker = self._options, self._worker
+        # All at once, and not one behind another in the turn.
+        worker.process.start(self._cancel)
         with self._turn:
             own = options.out / "labels"
             worker.cache = folder_with_bandwidth(self._device, worker.process, options.cache, own, self._cancel)
