@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -60,6 +61,7 @@ def _serve_locked(
     _stop_on_signals(server.stop)
     address = settings.state_dir / ADDRESS_FILE
     _announce(address, path)
+    mine = path.stat().st_ino
     threading.Thread(target=server.accept_forever, daemon=True).start()
     _log.info("serving at %s as pid %d", path, os.getpid())
     try:
@@ -67,8 +69,7 @@ def _serve_locked(
     finally:
         # The address goes first: a client which comes now starts a new host instead of calling into a dying one.
         server.stop.set()
-        address.unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+        _withdraw(address, path, mine)
         listener.close()
         jobs.close()
         server.drain(1.0)
@@ -131,6 +132,17 @@ def _announce(address: Path, path: Path) -> None:
     draft = address.with_suffix(".new")
     draft.write_text(json.dumps(document))
     draft.replace(address)
+
+
+def _withdraw(address: Path, path: Path, mine: int) -> None:
+    """Take away the address, and the socket with the inode `mine`; not those of the host that came after this one where
+    somebody removed the state folder, and the lock with it."""
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(address.read_text())["pid"] == os.getpid():
+            address.unlink()
+    with contextlib.suppress(OSError):
+        if path.stat().st_ino == mine:
+            path.unlink()
 
 
 def _run_job(

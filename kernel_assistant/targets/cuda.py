@@ -101,7 +101,8 @@ def other_processes(index: int) -> int:
         handle = _handle(pynvml, index)
         pids = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
         pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
+    # The second is of a driver that is older than the binding, which older bindings have no name for.
+    except (pynvml.NVMLError, getattr(pynvml, "NVMLLibraryMismatchError", pynvml.NVMLError)):
         return 0
     ours = {process.pid for process in psutil.Process().children(recursive=True)} | {os.getpid()}
     return len([pid for pid in pids - ours if psutil.pid_exists(pid)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -225,6 +226,14 @@ def test_an_idle_host_ends_itself_and_the_next_call_starts_another(settings, sta
     assert Client(settings).status() is None
     Client(settings).ping()
     assert Client(settings).status()["pid"] != host.pid
+
+
+def test_a_host_whose_state_folder_was_removed_leaves_the_next_one_alone(settings, start_tiny):
+    first = start_tiny(KERNEL_ASSISTANT_HOST_IDLE_SECONDS="5")
+    shutil.rmtree(settings.state_dir)
+    second = start_tiny()
+    assert first.wait(timeout=60) == 0
+    assert second.poll() is None and Client(settings).status()["pid"] == second.pid
 
 
 def test_a_running_job_keeps_the_host_alive(settings, start_tiny):
