@@ -69,8 +69,10 @@ class Turns:
 
     def _leave(self) -> None:
         if self.shared:
-            self._settle()
-            fcntl.flock(self._room, fcntl.LOCK_UN)
+            try:
+                self._settle()
+            finally:
+                fcntl.flock(self._room, fcntl.LOCK_UN)
 
 
 def _opened(folder: str, name: str) -> int:

@@ -9,6 +9,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from kernel_assistant.environment.session import open_environment
 from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.targets.detect import detect
@@ -87,6 +89,19 @@ def test_who_is_killed_leaves_its_turn(tmp_path: Path) -> None:
     held.kill()
     with Turns(str(tmp_path)).alone():
         assert held.wait() < 0
+
+
+def test_who_has_lost_the_device_leaves_its_turn(tmp_path: Path) -> None:
+    def lost() -> None:
+        raise RuntimeError("CUDA error")
+
+    turns, other = Turns(str(tmp_path), lost), Turns(str(tmp_path))
+    with pytest.raises(RuntimeError), turns.beside(), turns.alone():
+        pass
+    with other.alone():
+        pass
+    turns.close()
+    other.close()
 
 
 def test_a_candidate_is_timed_alone_and_all_else_is_not(tmp_path: Path, cache: Path) -> None:
