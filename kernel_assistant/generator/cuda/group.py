@@ -134,7 +134,7 @@ class Group:
             unit.add(f"{name}<{layout.vec}, {hint}, {full}>({to}, {steady}, e, {layout.limit});")
             return
         if id(access) in layout.still and not layout.reverse:
-            place = f"({steady})[{unit.position(access, layout.axes, 'e')}]"
+            place = f"({steady})[{unit.position(access, layout.axes, 'e') or '0'}]"
             value = place if layout.full else f"e < {layout.limit} ? {place} : {element(access, 'cuda')}()"
             unit.add(f"ka_fill({to}, {value});")
             return
