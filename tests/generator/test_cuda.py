@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.errors import Unsupported
@@ -50,6 +52,25 @@ def _graph(name: str) -> OpGraph:
 @pytest.mark.parametrize(("name", "line"), FORMS)
 def test_every_form_compiles(name: str, line: str, tmp_path: Path) -> None:
     compile_candidate(emit(_graph(name), read_schedule("cuda", line)), tmp_path)
+
+
+class _Doubled(nn.Module):
+    """Neighbours are the same element, and every element has the same slope."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.PReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.repeat_interleave(self.slope(x), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("vec", [2, 4])
+def test_a_single_element_that_stands_still_within_a_vector_compiles(vec: int, tmp_path: Path) -> None:
+    graph = export(_Doubled(), torch.randn(5, 6, 8))
+    compile_candidate(emit(graph, read_schedule("cuda", f"pointwise vec={vec}")), tmp_path)
 
 
 @pytest.mark.parametrize(
