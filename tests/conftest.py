@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,11 @@ from tests.common.chain import chain_in
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
+
+
+#: Seconds of the clock after which slow tests that have not begun are left out, and counted in the summary: a run with
+#: a limit ends within it on a machine that is half as fast, too.
+SLOW_UNTIL = float(os.environ.get("KERNEL_ASSISTANT_TESTS_SLOW_UNTIL") or "inf")
 
 
 # A run in the background (`nohup make test &`) inherits SIGINT as ignored, and would hand that on to every process
@@ -38,6 +44,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, b
     """Outside the timeout of a test: it does not count that one waits for its turn."""
     with _turn(alone=item.get_closest_marker("alone") is not None):
         return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before any fixture of the test is made."""
+    if time.time() > SLOW_UNTIL and item.get_closest_marker("slow"):
+        pytest.skip("slow, and no time was left")
 
 
 @contextmanager
