@@ -18,7 +18,7 @@ def shown(app):
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
-async def until(pilot, *wanted, seconds=45):
+async def until(pilot, *wanted, seconds=120):
     """What the screen shows, once every one of `wanted` is so: a text that it has, or a function that gives true."""
     deadline = time.monotonic() + seconds
     while True:
@@ -32,5 +32,5 @@ async def until(pilot, *wanted, seconds=45):
         assert time.monotonic() < deadline, f"not seen: {missing}\n{text}"
 
 
-async def until_gone(pilot, part, seconds=45):
+async def until_gone(pilot, part, seconds=120):
     return await until(pilot, lambda: part not in shown(pilot.app), seconds=seconds)
