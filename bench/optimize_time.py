@@ -103,11 +103,15 @@ def _first_of(
     return _times(events)
 
 
-def _times(events: list[AnyEvent]) -> tuple[float, float]:
-    """To the first verified and the first faster candidate of the model."""
-    found = [event for event in events if isinstance(event, CandidateEvaluated) and event.origin == "model"]
-    verified = [event.time - events[0].time for event in found if event.evaluation.correct]
-    faster = [event.time - events[0].time for event in found if event.evaluation.correct and _faster(event)]
+def _times(events: list[AnyEvent], origin: str = "model") -> tuple[float, float]:
+    """To its first verified and its first faster candidate."""
+    found = [
+        event
+        for event in events
+        if isinstance(event, CandidateEvaluated) and event.origin == origin and event.evaluation.correct
+    ]
+    verified = [event.time - events[0].time for event in found]
+    faster = [event.time - events[0].time for event in found if _faster(event)]
     return min(verified, default=math.inf), min(faster, default=math.inf)
 
 
@@ -135,12 +139,7 @@ def _run(kind: str, target: str, budget: int, folder: Path, environment: dict[st
     seconds, megabytes = run_measured([*arguments, "--policy", "generator"], environment, out)
     result = json.loads(out.read_text(encoding="utf-8"))
     (log,) = folder.rglob(f"jobs/{result['artifacts']['job']}/events.jsonl")
-    events = _read(log)
-    began = events[0].time
-    evaluated = [event for event in events if isinstance(event, CandidateEvaluated) and event.evaluation.correct]
-    faster = [event.time - began for event in evaluated if _faster(event)]
-    verified = [event.time - began for event in evaluated]
-    return Run(result, seconds, megabytes, min(verified, default=math.inf), min(faster, default=math.inf))
+    return Run(result, seconds, megabytes, *_times(_read(log), "generator"))
 
 
 def _figures(kind: str, run: Run, budget: int) -> list[Figure]:

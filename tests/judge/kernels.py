@@ -104,17 +104,21 @@ def environment(
     subject: KernelTask | None = None,
     cancel: threading.Event | None = None,
     events: list[object] | None = None,
+    turns: Path | None = None,
 ) -> Iterator[Environment]:
-    """A real environment on this machine's CPU."""
-    seen = [] if events is None else events
+    """A real environment on the subject's target; with `turns` one of several that share the device, for the quick
+    tier."""
+    seen, subject = [] if events is None else events, subject or task()
     with open_environment(
-        subject or task(),
-        device=detect("cpu"),
+        subject,
+        device=detect(subject.target),
         worker=worker,
         sandbox_mode="auto",
         cache_dir=new_cache(cache),
         cancel=cancel or threading.Event(),
         emit=seen.append,
+        quick_only=turns is not None,
+        turns=turns,
     ) as opened:
         yield opened
 

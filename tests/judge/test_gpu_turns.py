@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from kernel_assistant.environment.session import open_environment
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search import initial
 from kernel_assistant.records import Numerics, Outcome, Tier
 from kernel_assistant.source.build import build_task
-from kernel_assistant.targets.detect import detect
 from kernel_assistant.worker.runner_client import descendants
 from tests.judge import kernels
 
@@ -44,22 +41,14 @@ def _runners(worker: Worker) -> set[int]:
 
 
 def test_two_tasks_have_one_runner_and_each_is_judged(tmp_path: Path, cache: Path) -> None:
-    worker, device, seen = kernels.new_worker(cache / "worker.log"), detect("cuda"), []
+    worker, seen = kernels.new_worker(cache / "worker.log"), []
     for body in ("x.sin() + 1", "x.softmax(-1)"):
         path = tmp_path / f"task{len(seen)}.py"
         path.write_text(TEXT.format(body=body))
-        with open_environment(
-            build_task(str(path), target="cuda", numerics=Numerics.kernelbench, text=path.read_text()),
-            device=device,
-            worker=worker,
-            sandbox_mode="auto",
-            cache_dir=cache,
-            cancel=threading.Event(),
-            emit=lambda event: None,
-            quick_only=True,
-            turns=tmp_path,
-        ) as environment:
-            candidates = [emit(environment.graph, one) for one in initial(environment.graph, "cuda", device)[:2]]
+        task = build_task(str(path), target="cuda", numerics=Numerics.kernelbench, text=path.read_text())
+        with kernels.environment(worker, cache, task, turns=tmp_path) as environment:
+            schedules = initial(environment.graph, "cuda", environment.device)[:2]
+            candidates = [emit(environment.graph, one) for one in schedules]
             found = environment.evaluate(candidates, Tier.quick)
             assert [one.outcome for one in found] == [Outcome.correct] * len(found)
             assert all(one.timing is not None and one.timing.eager_ms > 0 for one in found)

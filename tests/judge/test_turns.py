@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.environment.session import open_environment
 from kernel_assistant.records import Outcome, Tier
-from kernel_assistant.targets.detect import detect
 from kernel_assistant.worker.turns import Turns
 from tests.judge import kernels
 
@@ -107,17 +105,7 @@ def test_who_has_lost_the_device_leaves_its_turn(tmp_path: Path) -> None:
 def test_a_candidate_is_timed_alone_and_all_else_is_not(tmp_path: Path, cache: Path) -> None:
     ours = Turns(str(tmp_path))
     worker = kernels.new_worker(cache / "worker.log")
-    with open_environment(
-        kernels.task(),
-        device=detect("cpu"),
-        worker=worker,
-        sandbox_mode="auto",
-        cache_dir=cache,
-        cancel=threading.Event(),
-        emit=lambda event: None,
-        quick_only=True,
-        turns=tmp_path,
-    ) as environment:
+    with kernels.environment(worker, cache, turns=tmp_path) as environment:
         found = []
         thread = threading.Thread(target=lambda: found.extend(environment.evaluate([kernels.candidate()], Tier.quick)))
         with ours.beside():
