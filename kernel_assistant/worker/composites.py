@@ -1,0 +1,91 @@
+"""A third of a second less for each export: of torch's composite operators only those of a program are prepared."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from torch._C import DispatchKey
+from torch._ops import OperatorBase, OpOverload
+from torch.export import ExportedProgram, exported_program
+from torch.fx import GraphModule
+
+#: Composite operators that torch always takes apart, and into nothing but primitive ones. What any other is made of is
+#: not known here.
+_PLAIN = frozenset(
+    f"aten.{name}"
+    for name in (
+        "batch_norm.default",
+        "broadcast_to.default",
+        "chunk.default",
+        "contiguous.default",
+        "dropout.default",
+        "expand_as.default",
+        "flatten.using_ints",
+        "mT.default",
+        "movedim.int",
+        "movedim.intlist",
+        "narrow.default",
+        "numpy_T.default",
+        "reshape.default",
+        "reshape_as.default",
+        "split.sizes",
+        "swapaxes.default",
+        "swapdims.default",
+        "to.device",
+        "to.dtype",
+        "to.dtype_layout",
+        "to.other",
+        "unflatten.int",
+        "view_as.default",
+    )
+)
+
+
+@contextlib.contextmanager
+def only_those_of(program: ExportedProgram) -> Iterator[None]:
+    """Within it, `program.run_decompositions({})` gives what it always gives, sooner.
+
+    So that none of its composite operators is taken apart, torch gives each of some five hundred that it knows another
+    implementation, and takes all of them back afterwards. An operator that is not in the graph can only be met inside
+    one that is: with any such in it that is not known to be harmless, and under a torch without what is replaced here,
+    nothing is changed.
+    """
+    own: set[OperatorBase] | None = _preserved(program)
+    before = getattr(exported_program, "_collect_all_valid_cia_ops", None)
+    if own is None or before is None:
+        yield
+        return
+    exported_program._collect_all_valid_cia_ops = lambda: own  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        exported_program._collect_all_valid_cia_ops = before  # type: ignore[attr-defined]
+
+
+def _preserved(program: ExportedProgram) -> set[OperatorBase] | None:
+    """The composite operators of the graph that torch can leave whole; None where these may not be all."""
+    try:
+        from torch._export.utils import _is_cia_op, _is_preservable_cia_op
+    except ImportError:
+        return None
+    found = set[OperatorBase]()
+    targets: set[Any] = {
+        node.target
+        for part in program.graph_module.modules()
+        if isinstance(part, GraphModule)
+        for node in part.graph.nodes
+        if node.op == "call_function"
+    }
+    for target in targets:
+        if not isinstance(target, OperatorBase):
+            continue  # Python's arithmetic of sizes.
+        if not isinstance(target, OpOverload):
+            return None
+        if _is_preservable_cia_op(target):
+            found.add(target)
+        # What torch takes apart in Python has an implementation there beyond that of shapes.
+        elif (_is_cia_op(target) or target.py_kernels.keys() - {DispatchKey.Meta}) and str(target) not in _PLAIN:
+            return None
+    return found

@@ -1,0 +1,76 @@
+"""Exports in which torch prepares only the composite operators that a module has: the same graphs, sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from kernel_assistant.worker import composites, export
+from tests.generator.harness import Function
+
+X = torch.randn(4, 6)
+IMAGES = torch.randn(4, 6, 8, 8)
+
+#: Among them what torch takes apart itself, into composites that the module's graph has not got.
+CALLS: dict[str, tuple[Any, torch.Tensor]] = {
+    "linear, norm, gelu": (nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU()), X),
+    "hardshrink": (F.hardshrink, X),
+    "softshrink": (F.softshrink, X),
+    "in place": (lambda x: F.selu(x * 2, inplace=True).square_(), X),
+    "views": (lambda x: x.reshape(-1).unflatten(0, (4, 6)).swapaxes(0, 1).chunk(2)[0].contiguous(), X),
+    "types": (lambda x: x.to(torch.bfloat16).type_as(x), X),
+    "dropout": (nn.Dropout(), X),
+    "batch norm": (nn.BatchNorm2d(6), IMAGES),
+    "instance norm": (nn.InstanceNorm2d(6), IMAGES),
+    "resized": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), IMAGES),
+    "pooling": (lambda x: F.max_pool2d(F.adaptive_avg_pool2d(x, 4), 2), IMAGES),
+    "attention": (lambda x: F.scaled_dot_product_attention(x, x, x), IMAGES),
+    "heads": (nn.MultiheadAttention(6, 2, batch_first=True), X),
+    "recurrent": (nn.GRU(6, 5), X),
+    "einsum": (lambda x: torch.einsum("bi,bj->bij", x, x), X),
+    "margin": (lambda x: F.multi_margin_loss(x, torch.zeros(4, dtype=torch.long)), X),
+    "square root of a mean": (lambda x: torch.linalg.norm(x - x.mean(0), dim=1).cumsum(0).var(), X),
+}
+
+
+def _traced(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
+    found = export.trace(module, inputs, {})
+    return found.graph, found.input_specs, found.out_specs, found.ranges, found.written
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_graphs_are_those_of_all_composites(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, x = CALLS[name]
+    module = (call if isinstance(call, nn.Module) else Function(call)).eval()
+    inputs = (x, x, x) if isinstance(module, nn.MultiheadAttention) else (x,)
+    mine = _traced(module, inputs)
+    monkeypatch.setattr(export, "only_those_of", lambda program: nullcontext())
+    assert mine == _traced(module, inputs)
+
+
+def _preserved(call: Callable[..., Any]) -> set[str] | None:
+    program = export.export_program(Function(call), (X,), {}, [frozenset()])
+    found = composites._preserved(program)
+    return found if found is None else {str(one) for one in found}
+
+
+def test_composites_of_the_graph_alone_are_prepared() -> None:
+    assert _preserved(lambda x: F.linear(x, x).relu().reshape(-1)) == {"aten.linear.default"}
+
+
+def test_all_are_where_others_may_be_inside() -> None:
+    """`hardshrink` becomes `where` with a number, which is one."""
+    assert _preserved(F.hardshrink) is None
+
+
+def test_a_torch_without_it_exports_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Function(lambda x: F.linear(x, x))
+    before = _traced(module, (X,))
+    monkeypatch.setattr(composites, "_preserved", lambda program: None)
+    assert _traced(module, (X,)) == before
