@@ -23,8 +23,15 @@ def _exporting() -> bool:
     return bool(torch.compiler.is_exporting())
 
 
+def constant(function: Callable[[], bool]) -> Callable[[], bool]:
+    """`torch.compiler.assume_constant_result`, which is this line behind an import of the whole compiler: a second that
+    a program without `torch.compile` need not wait."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 # Asked while tracing but not traced: there, torch before 2.13 calls every compilation an export.
-_is_exporting: Callable[[], bool] = torch.compiler.assume_constant_result(_exporting)  # type: ignore[no-untyped-call]
+_is_exporting = constant(_exporting)
 
 #: Path to a submodule, attribute, value; and per tensor: dtype, then per axis a fixed size or an expression.
 Attribute = tuple[tuple[str, ...], str, Any]

@@ -16,7 +16,7 @@ import torch
 
 from ..runner.cuda_driver import CudaError
 from .calls import CallPattern, result_builder
-from .compiled import Traced
+from .compiled import Traced, constant
 from .contract import Contract, kernel_folders, read_contract
 from .fingerprint import fingerprint
 from .guard import Guard
@@ -220,5 +220,4 @@ def _usable(guard: Guard) -> Callable[[], bool]:
             return False
         return True
 
-    marked: Callable[[], bool] = torch.compiler.assume_constant_result(usable)  # type: ignore[no-untyped-call]
-    return marked
+    return constant(usable)
