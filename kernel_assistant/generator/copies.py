@@ -1,4 +1,5 @@
-"""Operands that a library cannot read where they are: a part of its own writes them in the order that it wants."""
+"""Operands that a library or a scan cannot read where they are: a part of its own writes them in the order that it
+wants."""
 
 from __future__ import annotations
 
@@ -27,17 +28,18 @@ def with_readable_operands(graph: OpGraph, target: str, stay: frozenset[str] = f
     }
     if not calls:
         return graph, groups
-    copied = _with_copies(graph, calls)
+    copied = with_copies(graph, calls)
     again = library_nodes(copied, target)
     # Copies only where they help.
     helped = calls & {name for group in again for name in group}
     if not helped:
         return graph, groups
-    copied = _with_copies(graph, helped)
+    copied = with_copies(graph, helped)
     return copied, library_nodes(copied, target)
 
 
-def _with_copies(graph: OpGraph, calls: set[str]) -> OpGraph:
+def with_copies(graph: OpGraph, calls: set[str]) -> OpGraph:
+    """The graph with a copy of each operand of `calls` that is read through views."""
     known = {node.name: node for node in graph.nodes}
     nodes: list[Node] = []
     renamed: dict[str, str] = {}

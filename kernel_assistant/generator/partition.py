@@ -6,19 +6,20 @@ What a cut costs is in `cost.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from kernel_assistant.generator.channels_last import COPY_BACK, is_channels_last
 from kernel_assistant.generator.checked import checked_nest
-from kernel_assistant.generator.copies import with_readable_operands
+from kernel_assistant.generator.copies import with_copies, with_readable_operands
 from kernel_assistant.generator.cost import RATES, part_seconds
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expand import expand, in_steps
 from kernel_assistant.generator.flow import COPY, Flow, operator
 from kernel_assistant.generator.graph_text import read_graph, write_graph
 from kernel_assistant.generator.library import library_nodes
+from kernel_assistant.generator.reductions import SCANS
 from kernel_assistant.generator.residual import as_call, nodes_that_stay
 from kernel_assistant.generator.windows_lower import WINDOWS
 from kernel_assistant.records import OpGraph
@@ -117,6 +118,18 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str]) -> Partition 
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
     )
+    found, reason = _cuts(graph, variants, target, stay)
+    scans = {node.name for node in plain.nodes if operator(node) in SCANS} - stay
+    if not found and scans:
+        # A scan runs along one dimension of memory, not along several that a view has joined.
+        found, _ = _cuts(graph, [tuple(write_graph(with_copies(plain, scans)))], target, stay)
+    return min(found, key=lambda item: _sum(item.parts)) if found else reason
+
+
+def _cuts(
+    graph: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str]
+) -> tuple[list[Partition], str]:
+    """Those that can be cut, and the first reason why one cannot."""
     found: list[Partition] = []
     reason = ""
     for variant in variants:
@@ -124,7 +137,7 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str]) -> Partition 
             found.append(_cut_expanded(graph, read_graph(list(variant)), target, stay))
         except Unsupported as error:
             reason = reason or str(error)
-    return min(found, key=lambda item: _sum(item.parts)) if found else reason
+    return found, reason
 
 
 def _sum(parts: Sequence[Part]) -> float:

@@ -170,6 +170,9 @@ def _scan(kind: str) -> Lowering:
     return lower
 
 
+SCANS: dict[str, Lowering] = {"cumsum": _scan("sum"), "cumprod": _scan("prod")}
+
+
 def _cosine_similarity(context: Context) -> Value:
     left, right = (context.value(context.node.args[place]) for place in (0, 1))
     dims = broadcast(left.dims, right.dims)
@@ -205,8 +208,7 @@ REDUCTIONS: dict[str, Lowering] = {
     "linalg_vector_norm": _norm,
     "norm": _norm,
     **NORMALIZATIONS,
-    "cumsum": _scan("sum"),
-    "cumprod": _scan("prod"),
+    **SCANS,
     "cosine_similarity": _cosine_similarity,
     "pairwise_distance": _pairwise_distance,
     "argmax": _arg("max"),

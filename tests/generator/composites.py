@@ -138,6 +138,7 @@ COMPOSITES: dict[str, Case] = {
     ),
     "mixing view": _case(lambda x: F.softmax(F.gelu(x.reshape(-1, 7)), 1).view(37, 35).sum(0), _spread(37, 35)),
     "scans": _case(lambda x: torch.cumsum(torch.cumsum(F.softmax(x, 0), 0), 1), _spread(37, 65)),
+    "turned scan": _case(lambda x: torch.relu(x).transpose(1, 2).flatten(1).cumsum(1), _spread(37, 5, 13)),
     "normed scan": _case(lambda x: torch.cumsum(F.layer_norm(x, (33,)), 1), _spread(3, 7, 33)),
     "weighted rows": _case(lambda x: (x * x.sum(1, keepdim=True)).sum(0), _spread(37, 65)),
     "standardized": _case(lambda x: ((x - x.mean()) / x.std()).softmax(-1), _spread(9, 131)),
