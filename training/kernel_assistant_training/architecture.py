@@ -6,14 +6,19 @@ Computes what `transformers.LlamaForCausalLM` computes (a test compares logits),
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from kernel_assistant.serving.convert.shape import Shape
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 #: What ships: 11.8 M parameters.
 SHIPPED = Shape(
@@ -48,7 +53,7 @@ SMALL = Shape(
 TINY = replace(SMALL, width=96, inner=192, layers=3, heads=2, head_width=48)
 
 #: Which earlier tokens a token may look at: those of its own conversation. (B, 1, T, T) of bool, or in blocks.
-Mask = Tensor | BlockMask
+Mask: TypeAlias = "Tensor | BlockMask"
 
 
 def dense_mask(documents: Tensor) -> Tensor:
@@ -64,21 +69,33 @@ def block_mask(documents: Tensor) -> BlockMask:
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & (documents[row, query] == documents[row, key])
 
-    make = _compiled_block_mask if documents.is_cuda else create_block_mask
     rows, length = documents.shape
+    make = _block_masks(compiled=documents.is_cuda)
     return make(visible, rows, None, length, length, device=documents.device)
 
 
-_compiled_block_mask = torch.compile(create_block_mask, dynamic=False)
+#: Set with the first mask of blocks: FlexAttention brings the whole compiler with it, two seconds that a stage's
+#: `--help` and a plan need not wait for.
+_flex_attention: Callable[..., Any] | None = None
+
+
+@cache
+def _block_masks(*, compiled: bool) -> Callable[..., BlockMask]:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    global _flex_attention  # noqa: PLW0603 - a name that compiled layers read, as they would read an import
+    _flex_attention = flex_attention
+    return torch.compile(create_block_mask, dynamic=False) if compiled else create_block_mask
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
     """Queries (B, heads, T, d) over keys and values (B, kv_heads, T, d) → (B, heads, T, d)."""
-    if isinstance(mask, BlockMask):
-        found = flex_attention(query, key, value, block_mask=mask, enable_gqa=True)
-        assert isinstance(found, Tensor)
-        return found
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+    if isinstance(mask, Tensor):
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+    assert _flex_attention is not None
+    found = _flex_attention(query, key, value, block_mask=mask, enable_gqa=True)
+    assert isinstance(found, Tensor)
+    return found
 
 
 class Norm(nn.Module):

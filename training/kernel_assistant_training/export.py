@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
 
 from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant.serving.convert.to_folder import to_folder
@@ -54,6 +53,8 @@ def export(folder: Path, file: Path, *, name: str = "kernel-assistant", largest:
 def as_folder(source: Path, target: Path) -> dict[str, Any]:
     """What transformers and vLLM load: `source` with the adapters that it has merged. Written beside and renamed.
     Raises UsageError where it holds no model, StoreError for a full disk."""
+    from transformers import AutoTokenizer
+
     from kernel_assistant_training.ppo import adapter
     from kernel_assistant_training.ppo.base import ADAPTER, load_base
 
@@ -79,6 +80,8 @@ def _error(before: torch.Tensor, after: torch.Tensor) -> float:
 
 
 def _same_tokens(folder: Path, back: Path) -> None:
+    from transformers import AutoTokenizer
+
     before, after = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(back)
     for text in (Path(__file__).read_text(encoding="utf-8"), "D12=4096 C0=1e-05\n\n  größe 🙂<|im_end|><tool_call>"):
         if before(text)["input_ids"] != after(text)["input_ids"]:

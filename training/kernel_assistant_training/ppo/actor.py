@@ -12,9 +12,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
 
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant_training.ppo.base import ADAPTER, LARGE, ModelOptions, folder_of, load_base, logits_of
@@ -22,6 +20,8 @@ from kernel_assistant_training.ppo.losses import entropy
 from kernel_assistant_training.ppo.together import Together
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from kernel_assistant_training.ppo.adapter import Adapters
 
 #: Logits that are there at once: 256 MiB in float32, and a few times that in the backward pass.
@@ -211,6 +211,8 @@ def _half(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def full(weight: Tensor) -> Tensor:
     """The whole of what may be in parts."""
+    from torch.distributed.tensor import DTensor
+
     return weight.full_tensor() if isinstance(weight, DTensor) else weight
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging
 
 from kernel_assistant.errors import UsageError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 #: Below a checkpoint that has one.
 ADAPTER = "adapter"
@@ -46,6 +47,10 @@ def folder_of(base: Path) -> Path:
 
 def load_base(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """On the CPU, without dropout. Raises UsageError."""
+    # Not before a model is wanted: it takes longer than to read a stage's options.
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
+
     # A bar for each of hundreds of checkpoints would be all that one sees.
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
 
 from kernel_assistant_training.decode import Asked, Reply
 from kernel_assistant_training.ppo.actor import Actor
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
 
 #: Bytes of caches at once where no GPU says how many are free, and the share of those that are.
 ROOM, SHARE = 2 << 30, 0.6
@@ -24,6 +25,9 @@ class TransformersEngine:
     (sliding windows, convolutions, states) decodes prompts of the same length together instead."""
 
     def __init__(self, actor: Actor, ends: Sequence[int], *, rows: int) -> None:
+        from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer
+
         self._actor, self._ends, self._rows = actor, set(ends), rows
         model: Any = actor.model
         self._last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
@@ -129,6 +133,8 @@ def _chosen(logprobs: Tensor, one: Asked, draw: torch.Generator) -> int:
 
 def _joined(caches: Sequence[DynamicCache], longest: int) -> DynamicCache:
     """One cache of all rows, filled up in front. Those that are given are emptied layer by layer."""
+    from transformers import DynamicCache
+
     found = DynamicCache()
     for number in range(len(caches[0].layers)):
         keys, values = [], []
