@@ -110,15 +110,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _in_good_order(items: list[pytest.Item]) -> None:
     """Whole files, so that fixtures are shared as before. First those with tests that want to be alone, beside others
-    whose tests are short: everybody waits for the longest of them. Then what takes long: nothing of it is left for the
-    end of a run."""
+    whose tests are short: everybody waits for the longest of them. Then what takes long, with the longest in front:
+    nothing of it is left for the end of a run."""
     alone = {item.path for item in items if item.get_closest_marker("alone")}
     slow = {item.path for item in items if item.get_closest_marker("slow")}
+    smoke = {item.path for item in items if "smoke_run" in getattr(item, "fixturenames", ())}
     count = Counter(item.path for item in items)
     short = [path for path, _ in count.most_common() if path not in alone | slow]
     beside = set(short[: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])])
     items.sort(
-        key=lambda item: (item.path not in alone, item.path not in beside, item.path not in slow, -count[item.path])
+        key=lambda item: (
+            item.path not in alone,
+            item.path not in beside,
+            item.path not in smoke,
+            item.path not in slow,
+            -count[item.path],
+        )
     )
 
 

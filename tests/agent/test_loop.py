@@ -146,7 +146,8 @@ def test_no_further_finalist_where_none_can_be_an_improvement(play):
     """Two that take the same time, hundreds of times the reference's."""
     slow = numbered(2, (SLOW[0], f"{SLOW[1]} {SLOW[0]}"))
     trajectory, events = play(ByHand(slow), Budget(seconds=600, turns=1))
-    assert [one.correct for one in evaluated(events, Tier.quick)] == [True, True]
+    quick = evaluated(events, Tier.quick)
+    assert [one.outcome for one in quick] == [Outcome.correct] * 2, [one.message for one in quick]
     assert [one.candidate for one in evaluated(events, Tier.full)] == [trajectory.best]
     confirmed = [event for event in events if isinstance(event, BestImproved) and event.confirmed]
     assert [event.candidate for event in confirmed] == [trajectory.best]

@@ -67,6 +67,7 @@ def cuda_result(result: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_kernelbench_file_is_verified_by_the_free_form_path(
     result: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

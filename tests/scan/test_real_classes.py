@@ -58,7 +58,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("library", CASES)
+@pytest.mark.parametrize("library", [pytest.param("transformers", marks=pytest.mark.long), "torchvision"])
 def test_classes_of_a_library_from_scan_to_the_faster_program(library, home, settings, write, run, tmp_path):
     pytest.importorskip(library)
     models, sizes, partly = CASES[library]
