@@ -6,11 +6,13 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from .by_launch import times_by_launch
+from .calibrate import calibrate
 from .load import OtherLoad
 from .memory import available_bytes
 from .numerics import compare
@@ -165,8 +167,7 @@ class Profiler:
             timing = self._quick(subject, after) if tier == "quick" else self._full(subject, others, after)
             timing["warning"] = others.warning() if self.target == "cpu" else ""
         seconds = timing["candidate_ms"] * 1e-3
-        footprint = self.sets.count * self.sets.bytes_per_set
-        if impossible(seconds, self._uncached_bytes, self.written_bytes, footprint, self.ceilings):
+        if self.too_fast(seconds) and self.too_fast(seconds, self._measured_again()):
             raise Wrong("cheating", f"{seconds * 1e3:.4g} ms is faster than the device can move the data")
         timing |= {
             "floor_ms": self.floor_seconds * 1e3,
@@ -185,8 +186,26 @@ class Profiler:
             "launches": parts,
         }
 
+    def too_fast(self, seconds: float, ceilings: Ceilings | None = None) -> bool:
+        """Whether a call in so many seconds beats what the device can move."""
+        footprint = self.sets.count * self.sets.bytes_per_set
+        return impossible(seconds, self._uncached_bytes, self.written_bytes, footprint, ceilings or self.ceilings)
+
     def close(self) -> None:
         self.sets.close()
+
+    def _measured_again(self) -> Ceilings:
+        """The ceilings, raised to what memory does now: neighbours of a virtual machine, which it does not see, may
+        have been there when they were measured. A candidate cannot raise them. With a datasheet nobody needs to."""
+        if not self.ceilings.datasheet:
+            device = torch.device(self.task.device)
+            now = calibrate(device.type, device.index or 0, self.ceilings.cache_bytes)
+            copy, read = now["copy_bandwidth"], now["read_bandwidth"]
+            self.ceilings = replace(
+                self.ceilings, copy=max(self.ceilings.copy, copy), read=max(self.ceilings.read, read)
+            )
+            self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, self.ceilings)
+        return self.ceilings
 
     @pinned()
     def _quick(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
