@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -32,6 +33,7 @@ def interpret(graph: OpGraph, values: dict[str, torch.Tensor], dims: dict[str, i
     return [known[name] for name in graph.outputs]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=composite_graphs(), rows=st.sampled_from([2, 3, 10]), pick=st.integers(0, 9))
 def test_random_parts_on_the_cpu(graph: OpGraph, rows: int, pick: int) -> None:

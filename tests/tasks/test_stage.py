@@ -20,6 +20,7 @@ from kernel_assistant_training.tasks.label import run
 from kernel_assistant_training.tasks.labeller import LabelOptions
 from kernel_assistant_training.tasks.records import Reason, Verdict
 from kernel_assistant_training.tasks.shards import CARD, graph_of, read_rows
+from tests.common.caches import new_cache
 
 pytest.importorskip("pyarrow")
 MOST = 14
@@ -31,6 +32,7 @@ def _words(out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "kernel_assistant_training", *words]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "KERNEL_ASSISTANT_HOME": str(tmp_path / "home")}
     out, lines = tmp_path / "tasks", tmp_path / "tasks" / "verdicts.jsonl"
@@ -62,7 +64,9 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path) -> No
     assert f"{len(kept)} tasks of {MOST} candidates" in text
     assert "operators without a text" in text
 
-    options = LabelOptions(tmp_path, out, "cpu", sys.executable, tmp_path / "cache", candidates=2, tasks_most=3)
+    options = LabelOptions(
+        tmp_path, out, "cpu", sys.executable, new_cache(tmp_path / "cache"), candidates=2, tasks_most=3
+    )
     first = run(options)
     labels = read_rows(tmp_path / "labels", "labels")
     assert first["rows"] == len(labels) > 0

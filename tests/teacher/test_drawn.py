@@ -52,6 +52,7 @@ def test_what_is_written_for_the_cpu_is_right(tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the emulator was written for x86-64")
 def test_what_is_written_for_cuda_is_right(tmp_path: Path) -> None:
     found = _written("cuda", FEW)
