@@ -26,21 +26,23 @@ class Tail(nn.Module):
         return torch.relu(self.norm(x))
 """
 
+#: Calls in training mode: so many that it is what takes the time, and not the one of evaluation, on any machine.
+TRAINED = 40
 #: Statistics are gathered anew, as after averaging weights: training mode without gradients.
-PROGRAM = """
+PROGRAM = f"""
 import json, torch
 from tail import Tail
 
 torch.manual_seed(1)
 module = Tail(8).train()
 with torch.no_grad():
-    outputs = [module(2 * torch.randn(4, 8, 15, 15) + 3) for _ in range(3)]
+    outputs = [module(2 * torch.randn(4, 8, 15, 15) + 3) for _ in range({TRAINED})]
     module.eval()
     outputs.append(module(torch.randn(4, 8, 15, 15)))
     compiled = torch.compile(torch.nn.Sequential(module), backend="aot_eager").train()
     outputs.append(compiled(torch.randn(4, 8, 15, 15)))
-held = {name: value.tolist() for name, value in module.named_buffers()}
-print(json.dumps({"held": held, "sums": [float(each.double().sum()) for each in outputs]}))
+held = {{name: value.tolist() for name, value in module.named_buffers()}}
+print(json.dumps({{"held": held, "sums": [float(each.double().sum()) for each in outputs]}}))
 """
 COUNTERS = "import tail_kernels\nprint(json.dumps(tail_kernels.counters()))\n"
 
@@ -60,9 +62,10 @@ def test_running_statistics_move_on(write, run, scan, home):
     assert applied.returncode == 0, applied.stderr
     write("program.py", PROGRAM + COUNTERS)
     after, counted = _output(home)
-    assert counted["Tail"]["kernel"] >= 3 and counted["Tail"]["fallbacks"] == {"attributes": 1}
+    counts = counted["Tail"]
+    assert counts["kernel"] >= TRAINED and counts["fallbacks"] == {"attributes": 1}, (counts, applied.stdout)
     (want,) = before
-    assert after["held"]["norm.num_batches_tracked"] == want["held"]["norm.num_batches_tracked"] == 4
+    assert after["held"]["norm.num_batches_tracked"] == want["held"]["norm.num_batches_tracked"] == TRAINED + 1
     for name in ("norm.running_mean", "norm.running_var"):
         assert after["held"][name] == pytest.approx(want["held"][name], rel=1e-5, abs=1e-6)
     assert after["sums"] == pytest.approx(want["sums"], rel=1e-4)
