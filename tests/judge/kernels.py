@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Numerics, Plan, Workload
+from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from tests.common.caches import new_cache
 
@@ -105,16 +107,20 @@ def environment(
     cancel: threading.Event | None = None,
     events: list[object] | None = None,
     turns: Path | None = None,
+    device: DeviceFacts | None = None,
 ) -> Iterator[Environment]:
     """A real environment on the subject's target; with `turns` one of several that share the device, for the quick
-    tier."""
+    tier. A `device` is one whose bandwidths were measured before."""
     seen, subject = [] if events is None else events, subject or task()
+    new_cache(cache)
+    if device is not None:
+        keep_ceilings(device, cache)
     with open_environment(
         subject,
-        device=detect(subject.target),
+        device=device or detect(subject.target),
         worker=worker,
         sandbox_mode="auto",
-        cache_dir=new_cache(cache),
+        cache_dir=cache,
         cancel=cancel or threading.Event(),
         emit=seen.append,
         quick_only=turns is not None,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from kernel_assistant.environment.ceilings import keep_ceilings
-from kernel_assistant.environment.session import open_environment
 from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source import build_task
@@ -27,17 +24,8 @@ LOW = 1e6
 
 def test_an_honest_kernel_is_correct_where_bandwidth_was_measured_too_low(tmp_path: Path) -> None:
     device = msgspec.structs.replace(cpu.facts(), copy_bandwidth=LOW, read_bandwidth=LOW)
-    keep_ceilings(device, tmp_path)
     worker = kernels.new_worker(tmp_path / "worker.log")
-    with open_environment(
-        kernels.task(),
-        device=device,
-        worker=worker,
-        sandbox_mode="auto",
-        cache_dir=tmp_path,
-        cancel=threading.Event(),
-        emit=lambda event: None,
-    ) as opened:
+    with kernels.environment(worker, tmp_path, device=device) as opened:
         (found,) = opened.evaluate([kernels.candidate()], Tier.quick)
     worker.close()
     assert found.outcome is Outcome.correct, found.message
@@ -58,11 +46,13 @@ def profiler(tmp_path: Path) -> Iterator[Profiler]:
 
 def test_what_no_memory_can_do_is_too_fast_with_today_s_bandwidth_too(profiler: Profiler) -> None:
     floor, moved = profiler.floor_seconds, profiler.read_bytes + profiler.written_bytes
-    now = profiler._measured_again()
+    profiler._measure_again()
+    now = profiler.ceilings
     assert now.copy > LOW and profiler.floor_seconds < floor
     assert profiler.too_fast(0.5 * moved / now.limit) and not profiler.too_fast(2 * moved / now.limit)
 
 
 def test_a_datasheet_needs_no_second_measurement(profiler: Profiler) -> None:
-    profiler.ceilings = Ceilings(copy=LOW, read=LOW, datasheet=2 * LOW, cache_bytes=1 << 20)
-    assert profiler._measured_again() is profiler.ceilings and profiler.ceilings.copy == LOW
+    known = profiler.ceilings = Ceilings(copy=LOW, read=LOW, datasheet=2 * LOW, cache_bytes=1 << 20)
+    profiler._measure_again()
+    assert profiler.ceilings is known and profiler.ceilings.copy == LOW
