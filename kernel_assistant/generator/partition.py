@@ -119,10 +119,11 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str]) -> Partition 
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
     )
     found, reason = _cuts(graph, variants, target, stay)
-    scans = {node.name for node in plain.nodes if operator(node) in SCANS} - stay
-    if not found and scans:
+    if not found:
         # A scan runs along one dimension of memory, not along several that a view has joined.
-        found, _ = _cuts(graph, [tuple(write_graph(with_copies(plain, scans)))], target, stay)
+        scans = {node.name for node in plain.nodes if operator(node) in SCANS} - stay
+        copied = tuple(write_graph(with_copies(plain, scans)))
+        found, _ = _cuts(graph, {copied} - variants.keys(), target, stay)
     return min(found, key=lambda item: _sum(item.parts)) if found else reason
 
 

@@ -1,4 +1,4 @@
-"""A third of a second less for each export: of torch's composite operators only those of a program are prepared."""
+"""Sooner exports: of torch's composite operators only those of a program are made ready."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def only_those_of(program: ExportedProgram) -> Iterator[None]:
     one that is: with any such in it that is not known to be harmless, and under a torch without what is replaced here,
     nothing is changed.
     """
-    own: set[OperatorBase] | None = _preserved(program)
+    own = _preserved(program)
     before = getattr(exported_program, "_collect_all_valid_cia_ops", None)
     if own is None or before is None:
         yield

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch.distributed.fsdp import fully_shard
-
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.ppo.actor import Actor
 from kernel_assistant_training.ppo.together import Together
@@ -11,6 +9,8 @@ from kernel_assistant_training.ppo.together import Together
 
 def shard(actor: Actor, together: Together) -> None:
     """In place; before an optimiser is made. All processes call the actor equally often then. Raises UsageError."""
+    from torch.distributed.fsdp import fully_shard
+
     if actor.adapters is not None:
         raise UsageError("--shard spreads weights that are trained", "leave it out with --lora: each GPU has the base")
     if together.count < 2:
