@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pynvml
 import pytest
@@ -28,7 +29,8 @@ PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 #: Seconds of the clock after which slow tests that have not begun are left out, and counted in the summary: a run with
 #: a limit ends within it on a machine that is half as fast, too.
 SLOW_UNTIL = float(os.environ.get("KERNEL_ASSISTANT_TESTS_SLOW_UNTIL") or "inf")
-
+#: Any text: in which order files with slow tests come, so that it is not always the same ones that are left out.
+SLOW_ORDER = os.environ.get("KERNEL_ASSISTANT_TESTS_SLOW_ORDER", "")
 
 # A run in the background (`nohup make test &`) inherits SIGINT as ignored, and would hand that on to every process
 # whose answer to Ctrl-C is tested.
@@ -96,7 +98,9 @@ def _has_gpu() -> bool:
     return bool(pynvml.nvmlDeviceGetCount())
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before pytest-xdist reads of which group a test is."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         _in_good_order(items)
     for item in items:
@@ -109,24 +113,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _in_good_order(items: list[pytest.Item]) -> None:
-    """Whole files, so that fixtures are shared as before. First those with tests that want to be alone, beside others
-    whose tests are short: everybody waits for the longest of them. Then the longest of all, and what is not slow; the
-    slow ones have the time that is left."""
+    """By file, the slow ones of a file apart, so that fixtures are shared. First the files with tests that want to be
+    alone, beside others whose tests are short: everybody waits for the longest of them. Then the longest of all, and
+    what is not slow. The slow ones have the time that is left, each time others first."""
     alone = {item.path for item in items if item.get_closest_marker("alone")}
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
     smoke = {item.path for item in items if "smoke_run" in getattr(item, "fixturenames", ())}
-    count = Counter(item.path for item in items)
-    short = [path for path, _ in count.most_common() if path not in alone | slow]
+    whole = alone | smoke
+    apart = {item: item.path not in whole and item.get_closest_marker("slow") is not None for item in items}
+    count = Counter((item.path, apart[item]) for item in items)
+    short = [path for (path, slow), _ in count.most_common() if not slow and path not in whole]
     beside = set(short[: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])])
+    paths = sorted({item.path for item in items})
+    drawn = dict(zip(paths, Random(SLOW_ORDER).sample(range(len(paths)), len(paths)), strict=True))
     items.sort(
         key=lambda item: (
             item.path not in alone,
-            item.path not in beside,
+            item.path not in beside or apart[item],
             item.path not in smoke,
-            item.path in slow,
-            -count[item.path],
+            apart[item],
+            drawn[item.path] if apart[item] else -count[item.path, False],
+            item.path,
         )
     )
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.relative_to(ROOT)}{' slow' * apart[item]}"))
 
 
 @pytest.fixture(scope="session", autouse=True)

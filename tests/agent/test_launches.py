@@ -51,6 +51,7 @@ def named(graph):
     return {"up": up, "down": down, "norm": norm}
 
 
+@pytest.mark.slow
 def test_a_model_leaves_products_to_pytorch_and_hears_where_the_time_goes(linear, tmp_path):
     names = named(linear.graph)
     lines = [calls(write(BETWEEN.format(**names)), EVALUATE), calls(FINISH)]

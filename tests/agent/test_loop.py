@@ -103,6 +103,7 @@ def evaluated(events, tier):
     ]
 
 
+@pytest.mark.slow
 def test_finished_when_the_policy_has_nothing_more(play):
     policy = ByHand([candidate()], [candidate(WRONG)])
     trajectory, events = play(policy)

@@ -56,6 +56,7 @@ def outcomes(trajectory):
     return [evaluation.outcome for step in trajectory.steps for evaluation in step.evaluations]
 
 
+@pytest.mark.slow
 def test_a_model_repairs_what_it_is_told_and_finishes(play):
     trajectory, policy = play(
         [

@@ -77,6 +77,7 @@ def job(norm, cancel, tmp_path, monkeypatch):
     cancel.clear()
 
 
+@pytest.mark.slow
 def test_a_model_over_http_and_what_is_kept_of_it(job, endpoint):
     endpoint.answers += [
         calling(write(WRONG), EVALUATE),

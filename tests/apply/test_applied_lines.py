@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from kernel_assistant.apply import apply_result
 from kernel_assistant.records import to_builtins
 from kernel_assistant.source import build_task
@@ -26,6 +28,7 @@ print(json.dumps([found["lines"], before["Gate"], after["Gate"]]))
 """
 
 
+@pytest.mark.slow
 def test_lines_below_applied_kernels_are_timed(
     tmp_path: Path, make_result: MakeResult, python: Callable[..., str]
 ) -> None:

@@ -53,6 +53,7 @@ def model(tmp_path: Path, user_file: str, make_result: MakeResult) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_guard(model: Path, python: Python) -> None:
     """Each thing that was not verified goes to the original, everything that was goes to the kernel."""
     code = """
@@ -235,6 +236,7 @@ assert len(mapped) == 2, mapped
     python(START + code, model.parent)
 
 
+@pytest.mark.slow
 def test_compile_and_export(model: Path, python: Python) -> None:
     code = """
 class Parent(torch.nn.Module):
@@ -281,6 +283,7 @@ with torch.no_grad():
     python(START + code, model.parent)
 
 
+@pytest.mark.slow
 def test_export_with_the_operator(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
     (tmp_path / "proj").mkdir()
     path = tmp_path / "proj" / "model.py"
@@ -326,6 +329,7 @@ def damage(folder: Path, problem: str) -> None:
         (package / "_runtime" / "applied" / "guard.py").unlink()
 
 
+@pytest.mark.slow
 def test_one_warning_and_the_original(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
     problems = ("wrong architecture", "missing library", "damaged plan", "edited class", "no runtime")
     for problem in problems:
@@ -361,6 +365,7 @@ assert "kernel_assistant" not in sys.modules
     python(START + code, model.parent, env={"PATH": ""})
 
 
+@pytest.mark.slow
 def test_ways_to_load(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
     """Imported alone, from a package, from a folder without `__init__.py`, by path, and run as a script."""
     code = """

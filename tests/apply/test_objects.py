@@ -57,6 +57,7 @@ def returning_out(user_file: str) -> str:
     return text.replace("\nif __name__", OUT, 1)
 
 
+@pytest.mark.slow
 def test_a_dataclass_of_the_users_own_file(
     tmp_path: Path, make_result: MakeResult, returning_out: str, python: Python
 ) -> None:

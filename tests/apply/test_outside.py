@@ -82,6 +82,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_importing_the_package_replaces_forward(library: Path, result: Path, python: Python) -> None:
     project = library.parents[2]
     assert is_installed(library) and not is_installed(project / "model.py")
@@ -95,6 +96,7 @@ def test_importing_the_package_replaces_forward(library: Path, result: Path, pyt
     assert everything(project) == before
 
 
+@pytest.mark.slow
 def test_the_line_is_put_into_a_file_and_taken_out(library: Path, result: Path, python: Python) -> None:
     project = library.parents[2]
     main = project / "main.py"
@@ -168,6 +170,7 @@ def test_two_classes_of_one_name_are_refused(library: Path, result: Path) -> Non
         apply_outside(result, library, project)
 
 
+@pytest.mark.slow
 def test_classes_of_one_library_share_a_package(
     library: Path, result: Path, make_result: MakeResult, user_file: str, python: Python
 ) -> None:

@@ -50,6 +50,7 @@ def wide(make_result: MakeResult, user_file: str) -> Callable[[], Path]:
     return make
 
 
+@pytest.mark.slow
 def test_each_size_is_served_by_its_own_kernels(
     tmp_path: Path, make_result: MakeResult, wide: Callable[[], Path], user_file: str, python: Python
 ) -> None:

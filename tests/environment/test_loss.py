@@ -57,6 +57,7 @@ def evaluating(environment, *candidates):
     return future
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_named_and_the_job_goes_on(worker, cache, children, wait_for):
     events: list[object] = []
     with environment(worker, cache, events=events) as opened:
@@ -151,6 +152,7 @@ def test_a_full_disk_is_named(tmp_path):
     assert isinstance(compiler.build(large), Binary)
 
 
+@pytest.mark.slow
 def test_a_module_that_cannot_be_copied_is_still_judged_in_full(worker, cache):
     text = MODULE.replace("self.scale = ", "import threading; self.lock = threading.Lock()\n        self.scale = ")
     with environment(worker, cache, task(text)) as opened:

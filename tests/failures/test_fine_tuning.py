@@ -44,6 +44,7 @@ def reached(run, step):
     return step_of(run) >= step
 
 
+@pytest.mark.slow
 def test_it_comes_to_the_same_weights_however_often_it_is_killed(words, tmp_path):
     whole, run, random = tmp_path / "whole", tmp_path / "run", Random(20)
     reference = Started(tmp_path / "log", command, words(whole, **{"checkpoint-seconds": 1000}))

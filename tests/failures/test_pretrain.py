@@ -57,6 +57,7 @@ def reached(run, step):
     return step_of(run) >= step
 
 
+@pytest.mark.slow
 def test_a_kill_costs_the_step_it_was_at(options, tmp_path):
     run, random = options.out, Random(7)
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):

@@ -111,6 +111,7 @@ def newest(folder, step):
     return bool(checkpoints(folder)) and checkpoints(folder)[-1] >= step
 
 
+@pytest.mark.slow
 def test_the_critic_loses_an_epoch_at_most(base, trajectories, tmp_path):
     run = tmp_path / "critic"
     asked = words("critic", run, base, trajectories, epochs=12)
@@ -131,6 +132,7 @@ def test_the_critic_loses_an_epoch_at_most(base, trajectories, tmp_path):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.slow
 def test_rejection_fine_tuning_goes_on_in_the_middle_of_it(base, trajectories, tmp_path):
     run = tmp_path / "rft"
     changed = {"trainer": "transformers", "max-steps": 40, "batch": 2, "checkpoint-seconds": 0, "target": "cpu"}

@@ -21,6 +21,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return new_cache(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.mark.slow
 def test_file_is_built_verified_and_kept(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     first = verify_path(SOLUTION, cache_dir=cache_dir, target="cpu", python=sys.executable, profile=False)
@@ -40,6 +41,7 @@ def test_broken_extension_is_a_compile_error(cache_dir: Path, tmp_path: Path) ->
     assert any("cpp_source" in problem.message for problem in evaluation.diagnostics)
 
 
+@pytest.mark.slow
 def test_file_of_another_reference_is_incorrect(cache_dir: Path, tmp_path: Path) -> None:
     text = SOLUTION.read_text()
     other = tmp_path / "reference.py"

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ def interpret(graph: OpGraph, values: dict[str, torch.Tensor]) -> torch.Tensor:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), rows=st.sampled_from([1, 3, 10]), pick=st.integers(0, 9))
 def test_random_graph_on_the_cpu(graph: OpGraph, rows: int, pick: int) -> None:

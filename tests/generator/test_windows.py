@@ -75,6 +75,7 @@ def test_special_values(tmp_path: Path) -> None:
     assert torch.equal(got.nan_to_num(7, 8, 9), model(x).nan_to_num(7, 8, 9))
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_all_ways_to_place_windows(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:

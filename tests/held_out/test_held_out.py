@@ -95,6 +95,7 @@ def test_what_is_outside_of_the_generator():
     assert not is_outside(renamed, graph, cpu.facts(), [other])
 
 
+@pytest.mark.slow
 def test_tasks_are_withheld_ones_and_stay_the_same(tmp_path):
     found = tasks(tmp_path / "tasks.jsonl", "cpu", "x86-64-avx2", 10, seed=3)
     assert [one.split for one in found].count("held_out") == 10 and len(found) >= 12

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search import initial
 from kernel_assistant.records import Outcome, Tier
@@ -23,6 +25,7 @@ def get_inputs():
 """
 
 
+@pytest.mark.slow
 def test_float64_decides_while_timed_as_well(worker, cache):
     with kernels.environment(worker, cache, kernels.task(MODULE, "Divergence")) as opened:
         candidate = emit(opened.graph, initial(opened.graph, "cpu", opened.device)[0])

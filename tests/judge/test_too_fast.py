@@ -22,6 +22,7 @@ from tests.judge import kernels
 LOW = 1e6
 
 
+@pytest.mark.slow
 def test_an_honest_kernel_is_correct_where_bandwidth_was_measured_too_low(tmp_path: Path) -> None:
     device = msgspec.structs.replace(cpu.facts(), copy_bandwidth=LOW, read_bandwidth=LOW)
     worker = kernels.new_worker(tmp_path / "worker.log")

@@ -148,6 +148,7 @@ def test_operands_are_what_the_schema_wants() -> None:
     assert values["n4"].shape == (3, 2)
 
 
+@pytest.mark.slow
 def test_flags_of_one_process_become_those_of_another() -> None:
     code = """
 import json, sys, torch

@@ -36,6 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.mark.slow
 def test_full_tier_and_what_is_told(worker: Worker, cache: Path, tmp_path: Path) -> None:
     """Every case of the full tier, other weights and sizes included, and the words for it."""
     with kernels.environment(worker, cache, kernels.task(CONV, "Conv")) as environment:

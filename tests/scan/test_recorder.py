@@ -19,6 +19,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 def test_a_script_prints_what_it_prints_alone_and_is_counted(write, record):
     path = write("net.py", SCRIPT)
     alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
@@ -102,6 +103,7 @@ def test_whatever_ends_the_program_leaves_what_was_recorded(write, record, endin
     assert class_of(recording, "Net").calls == 4
 
 
+@pytest.mark.slow
 def test_a_call_that_raises_is_counted(write, record):
     text = SCRIPT.replace("for rows in (8, 8, 16):", "for rows in (8, -1):")
     done, (recording,) = record(write("net.py", text))
@@ -127,6 +129,7 @@ def test_gradients_autocast_and_modes_are_told_apart(write, record):
     assert {one.training for one in norm.configurations[0].signatures} == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "reason", "calls"),
     [
@@ -146,6 +149,7 @@ def test_what_is_not_eager_is_passed_by_with_a_note(write, record, call, reason,
     assert class_of(recording, "Net").calls == calls
 
 
+@pytest.mark.slow
 def test_torch_compile_makes_the_graphs_that_it_makes_alone(write, record):
     text = SCRIPT.replace("net = Net().eval()", "net = torch.compile(Net().eval(), backend=backend)").replace(
         '    print(f"', '    print(graphs)\n    print(f"'
@@ -161,6 +165,7 @@ def test_torch_compile_makes_the_graphs_that_it_makes_alone(write, record):
     assert done.stdout == alone.stdout and "rsqrt" in alone.stdout
 
 
+@pytest.mark.slow
 def test_an_export_and_a_dispatch_mode_go_undisturbed(write, record):
     text = SCRIPT + (
         "    from torch.utils.flop_counter import FlopCounterMode\n"
@@ -176,6 +181,7 @@ def test_an_export_and_a_dispatch_mode_go_undisturbed(write, record):
     assert "dispatch mode" in recording.skipped
 
 
+@pytest.mark.slow
 def test_forked_and_started_children_are_not_part_of_it_unless_asked_for(write, record):
     path = write(
         "net.py",
@@ -205,6 +211,7 @@ def test_inputs_that_do_not_pickle_are_tried_once_and_noted(write, record):
     assert configuration.notes == ("inputs-0.pt: ValueError: not me",) and configuration.signatures[0].sample == -1
 
 
+@pytest.mark.slow
 def test_large_inputs_are_described_and_views_kept_without_their_storage(write, record):
     path = write(
         "big.py",

@@ -54,6 +54,7 @@ def test_a_script_is_ranked_and_its_class_opens_from_the_recording(write, run, s
     assert kwargs == {"scale": 2.0} and args[0].abs().max() > 0
 
 
+@pytest.mark.slow
 def test_a_package_with_configs_nested_inputs_ties_and_buffers_opens(write, scan, settings):
     package(write)
     found = scan(sys.executable, "-m", "pkg", code=7)
@@ -67,6 +68,7 @@ def test_a_package_with_configs_nested_inputs_ties_and_buffers_opens(write, scan
     assert whole.model.encode.weight is whole.model.decode.weight
 
 
+@pytest.mark.slow
 def test_a_class_of_an_installed_package_is_itself(write, scan, settings):
     scan(sys.executable, write("encode.py", ENCODER))
     task, _ = prepare_scanned("last:TransformerEncoderLayer", settings)
@@ -87,6 +89,7 @@ def test_a_module_that_does_not_pickle_is_built_from_its_arguments(write, scan, 
     assert whole["folder"]
 
 
+@pytest.mark.slow
 def test_instances_of_other_sizes_are_configurations_of_their_own(write, scan, run, settings):
     text = SCRIPT.replace(
         "net = Net().eval()", "net = Net().eval()\n    wide = [Norm(width).eval() for width in (96, 32)]"
@@ -104,6 +107,7 @@ def test_instances_of_other_sizes_are_configurations_of_their_own(write, scan, r
     assert "3 configurations, #1 to #3" in run("scan", "--", sys.executable, "net.py").stdout
 
 
+@pytest.mark.slow
 def test_pytest_is_a_program_too(write, scan, settings):
     write("net.py", SCRIPT)
     write(
@@ -126,6 +130,7 @@ def test_ctrl_c_ends_the_program_and_leaves_its_scan(write, scan):
     assert {row["name"]: row["calls"] for row in found["classes"]} == {"Net": 3, "Norm": 3}
 
 
+@pytest.mark.slow
 def test_the_table_for_people(write, run):
     write("net.py", SCRIPT)
     done = run("scan", "--top", "1", "--repeat", "2", "--", sys.executable, "net.py")
@@ -136,6 +141,7 @@ def test_the_table_for_people(write, run):
     assert "next: kernel-assistant optimize --scan 1:" in table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "cause"),
     [
@@ -153,6 +159,7 @@ def test_nothing_to_scan_is_said_in_one_line(run, settings, command, cause):
     assert not list((settings.state_dir / "scans").iterdir())
 
 
+@pytest.mark.slow
 def test_old_scans_keep_their_figures_and_lose_their_files(write, scan, settings, monkeypatch):
     path = write("net.py", SCRIPT)
     for _ in range(2):

@@ -96,6 +96,7 @@ def test_a_result_holds_the_headers(result: Path, candidate: Candidate, opened: 
     assert headers.complete(read) == read
 
 
+@pytest.mark.slow
 def test_the_applied_package_holds_the_headers_and_runs(result: Path, tmp_path: Path) -> None:
     source = tmp_path / "project" / "norm.py"
     source.parent.mkdir()

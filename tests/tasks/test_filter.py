@@ -114,6 +114,7 @@ def test_declared_operators_are_those_that_the_output_depends_on(judge: Filter) 
     assert (found.reason, found.message) == (Reason.unused_operator, "torch.nn.functional.softplus")
 
 
+@pytest.mark.slow
 def test_a_crash_and_a_lie_cost_one_task(judge: Filter) -> None:
     assert judge.judge(_task("os.abort()")).reason is Reason.crashed
     lie = "[os.write(fd, b'nonsense\\n') for fd in range(3, 9) if os.path.exists(f'/proc/self/fd/{fd}')]; return x"

@@ -66,6 +66,7 @@ def test_most_operators_of_torch_have_a_text(operators: list[Operator]) -> None:
     assert found == [every.of(number) for number in range(len(operators))]
 
 
+@pytest.mark.slow
 def test_writers_give_the_texts_in_their_order() -> None:
     every = Texts(SOURCE)
     done = set(range(3, len(every.operators) - 20)) | {COMPOSED + 1}
@@ -91,6 +92,7 @@ def test_compositions_fit_and_follow_from_the_seed(operators: list[Operator]) ->
         assert len(one.attribution) == len({line.partition(":")[0] for line in one.attribution})
 
 
+@pytest.mark.slow
 def test_a_served_model_composes_and_its_answers_are_filtered(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     wanted = Asked("cpu", "small", blocks=0, compile="aot_eager", answers=2)

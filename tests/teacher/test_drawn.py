@@ -41,6 +41,7 @@ def _written(target: str, count: int) -> list[Written]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_written_for_the_cpu_is_right(tmp_path: Path) -> None:
     found = _written("cpu", FEW)
     (tmp_path / "unit.cpp").write_text(cpu_unit(found, HEADERS))

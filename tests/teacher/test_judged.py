@@ -147,6 +147,7 @@ def _judged(task: KernelTask, worker: Worker, cache: Path) -> list[Evaluation]:
         return list(environment.iterate(candidates, Tier.quick))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_answers_for_the_cpu_pass(name: str, dtype: str, worker: Worker, tmp_path: Path) -> None:
     for one in _judged(_task(name, dtype, "cpu"), worker, tmp_path):

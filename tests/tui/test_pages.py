@@ -151,6 +151,7 @@ async def test_the_mouse_reaches_list_tabs_and_footer(project):
         await until(pilot, "Which training run?", "No training run below the project")
 
 
+@pytest.mark.slow
 async def test_a_run_is_chosen_from_a_list_or_by_its_folder(project, tmp_path):
     inside, outside = project / "runs" / "one", tmp_path / "elsewhere"
     for run, stage in ((inside, "sft"), (outside, "pretrain")):

@@ -107,6 +107,7 @@ def test_pooling_of_volumes_has_their_layout(opened: Opener) -> None:
     assert change.write == "module = module.to(memory_format=torch.channels_last_3d)"
 
 
+@pytest.mark.slow
 def test_channels_last_is_checked_and_timed(measurer: Measurer) -> None:
     wins = measurer(CONVOLUTION)
     plain = measured(wins.measure(["compile"], 60.0))
@@ -121,6 +122,7 @@ def test_channels_last_is_checked_and_timed(measurer: Measurer) -> None:
     assert isinstance(conv, torch.nn.Conv2d) and conv.weight.is_contiguous(), "the user's module stays as it was"
 
 
+@pytest.mark.slow
 def test_freezing_and_together_leave_settings_and_module_alone(measurer: Measurer) -> None:
     wins = measurer(CONVOLUTION)
     before = copy.deepcopy(wins.task.model.state_dict())
