@@ -151,10 +151,12 @@ def test_stages_are_gone_through(tmp_path):
 def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(run_control, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr("kernel_assistant_tui.widgets.training.EVERY_S", 0.05)
-    steps = []
+    # A pane shows where its run lies, and this test's own folder has "paused" in its name.
+    run_folder, steps = tmp_path / "run", []
+    run_folder.mkdir()
 
     def train():
-        with RunControl(tmp_path, "ppo_single") as run:
+        with RunControl(run_folder, "ppo_single") as run:
             while run.goes_on(len(steps)):
                 steps.append(1)
                 run.report(len(steps), {"reward": len(steps) / 1000})
@@ -164,11 +166,11 @@ def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
     loop.start()
 
     def state():
-        status = read_status(tmp_path)
+        status = read_status(run_folder)
         return status and status.state
 
     async def play(app, pilot):
-        app.widget.open(tmp_path)
+        app.widget.open(run_folder)
         app.widget.focus()
         await until(pilot, lambda: "running" in app.shown and "reward" in app.shown)
         await pilot.press("z")
@@ -180,14 +182,14 @@ def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
         await pilot.press("z")
         await until(pilot, lambda: len(steps) > before + 3 and "running" in app.shown)
         await pilot.press("j")
-        assert wish_of(tmp_path) is Wish.go_on and "the same key again" in app.notes[-1]
+        assert wish_of(run_folder) is Wish.go_on and "the same key again" in app.notes[-1]
         await pilot.press("j")
         await until(pilot, lambda: "stopped" in app.shown)
 
     try:
         driven(Training(), play, SIZE)
     finally:
-        ask(tmp_path, Wish.stop)
+        ask(run_folder, Wish.stop)
         loop.join(10)
     assert not loop.is_alive() and state() is RunState.stopped
 
