@@ -415,6 +415,7 @@ assert used() == 6
         assert not (folder / "model_kernels").exists()
 
 
+@pytest.mark.slow
 def test_model_new(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
     path = export_model_new(make_result(user_file), tmp_path / "out")
     assert "class ModelNew(nn.Module):" in path.read_text() and "sigmoid(x) * self" not in path.read_text()

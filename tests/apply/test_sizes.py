@@ -75,6 +75,7 @@ def test_each_size_is_served_by_its_own_kernels(
     assert undo(model).restored and model.read_text() == user_file and not applied.package.exists()
 
 
+@pytest.mark.slow
 def test_kernels_of_an_older_text_go_when_one_size_is_done_anew(
     tmp_path: Path, make_result: MakeResult, wide: Callable[[], Path], user_file: str, python: Python
 ) -> None:

@@ -29,6 +29,7 @@ PROMPTS = [
 ]
 
 
+@pytest.mark.slow
 def test_each_prompt_gets_different_answers_the_greedy_one_first(tmp_path):
     torch.manual_seed(0)
     save_folder(Llama(replace(SMALL, layers=1, width=64, inner=64)), tmp_path)

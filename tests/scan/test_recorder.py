@@ -94,6 +94,7 @@ def test_the_hidden_sitecustomize_runs(write, record, monkeypatch):
     assert done.stdout == f"mine {path}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ending", "wanted"), ENDINGS.items())
 def test_whatever_ends_the_program_leaves_what_was_recorded(write, record, ending, wanted):
     code, how = wanted
@@ -116,6 +117,7 @@ def test_a_call_that_raises_is_counted(write, record):
     assert class_of(recording, "Net").calls == class_of(recording, "Norm").calls == 2
 
 
+@pytest.mark.slow
 def test_gradients_autocast_and_modes_are_told_apart(write, record):
     text = SCRIPT + (
         "    net(torch.randn(8, 64))\n"

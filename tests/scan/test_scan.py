@@ -76,6 +76,7 @@ def test_a_class_of_an_installed_package_is_itself(write, scan, settings):
     assert type(opened(task).model) is torch.nn.TransformerEncoderLayer
 
 
+@pytest.mark.slow
 def test_a_module_that_does_not_pickle_is_built_from_its_arguments(write, scan, settings):
     text = (
         SCRIPT.replace("self.eps = eps\n", "self.eps = eps\n        self.hook = lambda: None\n")
@@ -122,6 +123,7 @@ def test_pytest_is_a_program_too(write, scan, settings):
     assert opened(prepare_scanned("last:Norm", settings)[0]).facts["result"]["tuple"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_program_and_leaves_its_scan(write, scan):
     text = (
         SCRIPT + "    import os, signal\n    os.kill(os.getpid(), signal.SIGINT)\n    import time\n    time.sleep(60)\n"

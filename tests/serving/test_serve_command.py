@@ -157,6 +157,7 @@ def test_an_interpreter_without_vllm_is_named(run):
     assert done.returncode == 3 and f"{sys.executable} has no vllm" in done.stderr
 
 
+@pytest.mark.slow
 def test_registry(run, tiny, monkeypatch):
     assert run("models", "add", "mine", tiny.gguf, "--compact").returncode == 0
     assert (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from kernel_assistant.cli import main
 from kernel_assistant.records.codec import decode
 from kernel_assistant.records.line_profile import LineProfile
@@ -24,6 +26,7 @@ class Net(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_lines_of_a_module(settings, tmp_path: Path, capsys) -> None:
     path = tmp_path / "with spaces ä.py"
     path.write_text(TEXT)

@@ -52,6 +52,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory, keys: set[str]) -> Iterator[
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -122,6 +123,7 @@ def test_a_crash_and_a_lie_cost_one_task(judge: Filter) -> None:
     assert judge.judge(_task("return x.sin() + x.erf()")).reason is Reason.passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lie",
     [
@@ -170,6 +172,7 @@ def get_inputs():
 """
 
 
+@pytest.mark.slow
 def test_what_does_not_end_is_late(tmp_path: Path) -> None:
     rules = replace(RULES, seconds=1.0)
     with Filter(rules, choose("auto"), lambda key: False, tmp_path / "probe.log") as judge:
