@@ -3,7 +3,6 @@ quiet."""
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import shutil
@@ -12,25 +11,23 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 
 import pynvml
 import pytest
 
 from tests.common.caches import new_cache
 from tests.common.chain import chain_in
+from tests.common.order import in_good_order
+from tests.common.turns import Turns
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 
-
 #: Seconds of the clock after which slow tests that have not begun are left out, and counted in the summary: a run with
 #: a limit ends within it on a machine that is half as fast, too.
 SLOW_UNTIL = float(os.environ.get("KERNEL_ASSISTANT_TESTS_SLOW_UNTIL") or "inf")
-#: Any text: in which order files with slow tests come, so that it is not always the same ones that are left out.
-SLOW_ORDER = os.environ.get("KERNEL_ASSISTANT_TESTS_SLOW_ORDER", "")
+TURNS = Turns()
 
 # A run in the background (`nohup make test &`) inherits SIGINT as ignored, and would hand that on to every process
 # whose answer to Ctrl-C is tested.
@@ -42,9 +39,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, bool | None, bool | None]:
     """Outside the timeout of a test: it does not count that one waits for its turn."""
-    with _turn(alone=item.get_closest_marker("alone") is not None):
+    with TURNS.of(item, nextitem):
         return (yield)
 
 
@@ -55,28 +54,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("slow, and no time was left")
 
 
-@contextmanager
-def _turn(*, alone: bool) -> Iterator[None]:
-    """Among the processes of one run (pytest-xdist): alone, or beside others that need not be. Whoever waits for quiet
-    keeps the gate, so that others do not go before."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        yield
-        return
-    with open(_lock("gate", os.getppid()), "wb") as gate, open(_lock("turn", os.getppid()), "wb") as turn:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
-
-
 def pytest_sessionfinish() -> None:
-    """Of the process that the others are children of."""
-    for name in ("gate", "turn"):
-        _lock(name, os.getpid()).unlink(missing_ok=True)
-
-
-def _lock(name: str, run: int) -> Path:
-    return Path(tempfile.gettempdir(), f"ka-tests-{run}.{name}")
+    TURNS.finish()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,7 +81,7 @@ def _has_gpu() -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before pytest-xdist reads of which group a test is."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        _in_good_order(items)
+        in_good_order(items)
     for item in items:
         if item.get_closest_marker("vllm") and not os.environ.get("KERNEL_ASSISTANT_VLLM_PYTHON"):
             item.add_marker(pytest.mark.skip(reason="needs KERNEL_ASSISTANT_VLLM_PYTHON"))
@@ -110,33 +89,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
-
-
-def _in_good_order(items: list[pytest.Item]) -> None:
-    """By file, the slow ones of a file apart, so that fixtures are shared. First the files with tests that want to be
-    alone, beside others whose tests are short: everybody waits for the longest of them. Then the longest of all, and
-    what is not slow. The slow ones have the time that is left, each time others first."""
-    alone = {item.path for item in items if item.get_closest_marker("alone")}
-    smoke = {item.path for item in items if "smoke_run" in getattr(item, "fixturenames", ())}
-    whole = alone | smoke
-    apart = {item: item.path not in whole and item.get_closest_marker("slow") is not None for item in items}
-    count = Counter((item.path, apart[item]) for item in items)
-    short = [path for (path, slow), _ in count.most_common() if not slow and path not in whole]
-    beside = set(short[: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])])
-    paths = sorted({item.path for item in items})
-    drawn = dict(zip(paths, Random(SLOW_ORDER).sample(range(len(paths)), len(paths)), strict=True))
-    items.sort(
-        key=lambda item: (
-            item.path not in alone,
-            item.path not in beside or apart[item],
-            item.path not in smoke,
-            apart[item],
-            drawn[item.path] if apart[item] else -count[item.path, False],
-            item.path,
-        )
-    )
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.relative_to(ROOT)}{' slow' * apart[item]}"))
 
 
 @pytest.fixture(scope="session", autouse=True)
