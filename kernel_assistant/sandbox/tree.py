@@ -48,11 +48,11 @@ def kill_below(pid: int) -> None:
             seen.update(fresh)
         killed |= seen
     deadline = time.monotonic() + DYING
-    while time.monotonic() < deadline and any(map(_is_alive, killed)):
+    while time.monotonic() < deadline and any(map(is_alive, killed)):
         time.sleep(0.002)
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """A zombie is not; the state follows the command's name, which may hold anything."""
     with suppress(OSError):
         return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -10,11 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-import psutil
-
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import Record, decode, encode
+from kernel_assistant.sandbox.tree import is_alive
 from kernel_assistant.serving.engine import GRACE
 from kernel_assistant.serving.errors import EngineError
 from kernel_assistant.serving.supervisor import ServerStatus
@@ -95,27 +94,16 @@ def stop_running(settings: Settings) -> bool:
     state = running(settings)
     if state is None:
         return False
-    try:
-        server = psutil.Process(state.pid)
-    except psutil.NoSuchProcess:
-        server = None
     for number, patience in ((signal.SIGTERM, GRACE + 7), (signal.SIGKILL, GRACE + 2)):
         with suppress(ProcessLookupError):
             os.kill(state.pid, number)
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
-            if running(settings) is None and not _is_alive(server):
+            # It gives up its lock some time before it is gone.
+            if running(settings) is None and not is_alive(state.pid):
                 return True
             time.sleep(0.05)
     raise EngineError(f"the server (pid {state.pid}) does not end", f"see {state.log}")
-
-
-def _is_alive(process: psutil.Process | None) -> bool:
-    """It gives up its lock some time before it is gone. A zombie is not alive: its parent may never ask for it."""
-    try:
-        return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _take(file: IO[str]) -> bool:

@@ -29,18 +29,15 @@ def in_good_order(items: list[pytest.Item]) -> None:
     short = [path for (path, slow), _ in count.most_common() if not slow and path not in whole]
     beside = set(short[: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])])
     first = set({item.path: item for item in reversed(items)}.values())
-    paths = sorted({item.path for item in items})
-    drawn = dict(zip(paths, Random(SLOW_ORDER).sample(range(len(paths)), len(paths)), strict=True))
     items.sort(
         key=lambda item: (
             item.path not in alone,
             item.path not in beside or apart[item],
             item.path not in smoke,
             apart[item],
-            drawn[item.path] if apart[item] else -count[item.path, False],
+            Random(f"{SLOW_ORDER} {item.path.name}").random() if apart[item] else -count[item.path, False],
             item.path,
             item not in first and not is_alone(item),
-            item not in first,
         )
     )
     for item in items:
