@@ -124,6 +124,15 @@ def test_a_crash_and_a_lie_cost_one_task(judge: Filter) -> None:
 
 
 @pytest.mark.slow
+def test_a_probe_that_lost_its_gpu_judges_no_other_task(judge: Filter) -> None:
+    # What a kernel's failed assertion leaves behind, in a module of the process: everything fails from then on.
+    lost = "torch.lost = True; raise torch.AcceleratorError('CUDA error: device-side assert triggered')"
+    assert judge.judge(_task(lost)).reason is Reason.broken
+    after = "assert not hasattr(torch, 'lost'); return x.sin() + x.erf()"
+    assert judge.judge(_task(after)).reason is Reason.passed
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lie",
     [

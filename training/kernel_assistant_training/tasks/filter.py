@@ -29,6 +29,8 @@ START_SECONDS = 180.0
 LIFE = 1000
 #: Of our environment, what the probe sees: which GPUs there are, and where CUDA lies.
 PASSED = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH")
+#: In messages with which a process loses its GPU.
+LOST = ("AcceleratorError", "CUDA error")
 #: A long life: the bound is on a candidate's time, not on the probe's.
 CPU_SECONDS = 1 << 24
 
@@ -82,7 +84,7 @@ class Filter:
             message = "the candidate speaks for the probe"
             verdict = self._lost(task, Reason.crashed, message, time.monotonic() - began)
         self._judged += 1
-        if self._judged >= LIFE or verdict.reason is Reason.memory:
+        if self._judged >= LIFE or verdict.reason is Reason.memory or _lost_device(verdict.message):
             self._end()
         return verdict
 
@@ -167,6 +169,11 @@ class Filter:
         process, self._process = self._process, None
         if process is not None:
             kill_tree(process)
+
+
+def _lost_device(message: str) -> bool:
+    """After a failed assertion of a kernel all that a process asks of the GPU fails, whatever it is."""
+    return any(mark in message for mark in LOST)
 
 
 def _verdict(task: TaskText, found: dict[str, Any], seconds: float) -> Verdict:
