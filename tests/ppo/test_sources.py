@@ -151,7 +151,7 @@ def test_words_of_the_command_line_are_sources(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stage_plays_shards_counts_what_the_worker_refuses_and_opens_operators(coin, tmp_path):
+def test_a_stage_plays_shards_counts_what_the_worker_refuses_and_opens_operators(coin, tmp_path, capsys):
     other, aside = graphs(1)[0], graphs(1, "held_out", first=1)[0]
     rows = [
         verdict(0, coin.task.graph),
@@ -180,6 +180,7 @@ def test_a_stage_plays_shards_counts_what_the_worker_refuses_and_opens_operators
     assert start["held_out_reward"] in (-1, 1) and "held_out_seconds" in start
     assert {one.key for one in TrajectoryStore(options.out).read(1)} == {coin.task.key}
     assert (line["tasks_not_opened"], line["tasks_refused"]) == (1, 0)
+    assert "cannot be judged: another graph was traced" in capsys.readouterr().err
     assert line["curriculum_operators"] == 1 and 0.05 < line["curriculum_pass_rate"] == line["pass_rate"]
     # Tasks of one operator were solved often enough, and the shards have one of two: what goes on begins with those.
     _, state = RunFolder(options.out, options.asked()).latest()

@@ -81,7 +81,7 @@ class Pool:
     """A context manager. For one thread."""
 
     def __init__(self, options: PoolOptions) -> None:
-        self.sandbox = choose(options.sandbox)
+        self.sandbox, self._tell = choose(options.sandbox), options.tell
         asked = StationOptions(
             target=options.target,
             sandbox=options.sandbox,
@@ -121,9 +121,12 @@ class Pool:
 
     def open(self, tasks: Collection[Task]) -> dict[str, Opened]:
         """Each task's graph, facts and times of eager PyTorch, by key: those of its first opening. Those that cannot be
-        judged are left out."""
+        judged are left out, and people are told why."""
         jobs = [Job(task, ()) for task in tasks if task.kernel_task.hash() not in self._opened]
         self._fleet.run(jobs, self._keep)
+        for job in jobs:
+            if job.opened is None:
+                self._tell(f"task {job.task.key} cannot be judged: {job.why}")
         self._opened |= {job.task.kernel_task.hash(): job.opened for job in jobs if job.opened is not None}
         found = {task.key: self._opened.get(task.kernel_task.hash()) for task in tasks}
         return {key: opened for key, opened in found.items() if opened is not None}
