@@ -19,6 +19,7 @@ from kernel_assistant_training.ppo.checkpoints import chosen
 from kernel_assistant_training.ppo.evaluating import figures_of
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.rewards import reward
+from kernel_assistant_training.ppo.rollouts import figures_of as figures_of_episodes
 from kernel_assistant_training.ppo.run_folder import RunFolder, State
 from kernel_assistant_training.ppo.sources import SourceOptions, Sources
 from kernel_assistant_training.ppo.stage import StageOptions, run
@@ -29,11 +30,9 @@ from kernel_assistant_training.tracking.curves import read_evaluated
 from tests.ppo.test_rewards import judged
 
 
-def attempt(key, found, seed=0, **fields):
+def attempt(key, found, seed=0, scheme="milestone", **fields):
     fields = {"target": "cpu", "iteration": 1, "stop": "turns", **fields}
-    return Trajectory.of(
-        Said((1, 2), ((1, 1),), (0.0,)), key=key, seed=seed, reward=reward(found, "milestone"), **fields
-    )
+    return Trajectory.of(Said((1, 2), ((1, 1),), (0.0,)), key=key, seed=seed, reward=reward(found, scheme), **fields)
 
 
 def test_rates_are_of_tasks_and_the_best_attempt_is_the_most_rewarded():
@@ -56,6 +55,14 @@ def test_rates_are_of_tasks_and_the_best_attempt_is_the_most_rewarded():
     assert found["reward"] == pytest.approx((-1 + 1 - 1) / 3) and found["best_reward"] == pytest.approx((3 + 2 - 1) / 3)
     alone = figures_of(first, [])
     assert alone["best_pass_rate"] == alone["pass_rate"] and alone["sampled_pass_rate"] is None
+
+
+def test_what_was_not_measured_is_no_share_of_nothing():
+    right = judged(tier=Tier.quick)
+    unmeasured = [attempt("a", right, scheme="correctness")]
+    assert figures_of(unmeasured, [])["faster_compile_rate"] is None
+    assert "faster_compile_rate" not in figures_of_episodes(unmeasured)
+    assert figures_of_episodes([attempt("a", right)])["faster_compile_rate"] == 0.0
 
 
 def test_checkpoints_are_named_as_they_are_there(tmp_path):

@@ -137,12 +137,13 @@ def _same(one: Evaluated, options: EvaluateOptions) -> bool:
 
 def _figures(one: Evaluated) -> dict[str, float]:
     """As those who watch know them."""
+    fast = one.faster_compile_rate
     return {
         "checkpoint": one.checkpoint,
         "held_out_pass_rate": one.pass_rate,
         "held_out_best_pass_rate": one.best_pass_rate,
         "held_out_reward": one.reward,
         "held_out_faster_eager_rate": one.faster_eager_rate,
-        "held_out_faster_compile_rate": one.faster_compile_rate,
+        **({} if fast is None else {"held_out_faster_compile_rate": fast}),
         "seconds": one.seconds,
     }

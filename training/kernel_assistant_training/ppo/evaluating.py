@@ -63,8 +63,8 @@ class EvaluateOptions:
 class Evaluated(Record, frozen=True, kw_only=True):
     """A model on `tasks` held-out tasks, of `asked_tasks`: the others could not be judged. Rates are shares of tasks,
     rewards means: `pass_rate` and `reward` are of the first, greedy attempt, `best_…` and the rates of being 5% faster
-    of the best of `attempts`; `sampled_pass_rate` is the share of the other attempts. An attempt whose judge was lost
-    counts as none, `void` is the number of these."""
+    of the best of `attempts`, None where the reward leaves `torch.compile` unmeasured; `sampled_pass_rate` is the share
+    of the other attempts. An attempt whose judge was lost counts as none, `void` is the number of these."""
 
     checkpoint: int
     model: str
@@ -77,7 +77,7 @@ class Evaluated(Record, frozen=True, kw_only=True):
     pass_rate: float
     best_pass_rate: float
     faster_eager_rate: float
-    faster_compile_rate: float
+    faster_compile_rate: float | None
     reward: float
     best_reward: float
     sampled_pass_rate: float | None
@@ -165,7 +165,9 @@ def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[
         "pass_rate": _mean([one.correct for one in greedy]),
         "best_pass_rate": _mean([one.correct for one in best]),
         "faster_eager_rate": _mean([one.correct and one.speedup_vs_eager >= FASTER for one in best]),
-        "faster_compile_rate": _mean([one.correct and one.speedup_vs_compile >= FASTER for one in best]),
+        "faster_compile_rate": _mean([one.correct and one.speedup_vs_compile >= FASTER for one in best])
+        if any(needs_full(one.scheme) for one in best)
+        else None,
         "reward": _mean([one.value for one in greedy]),
         "best_reward": _mean([one.value for one in best]),
         "sampled_pass_rate": _mean(sampled) if sampled else None,

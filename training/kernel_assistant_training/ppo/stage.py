@@ -189,7 +189,8 @@ def _held_out(options: StageOptions, aside: Sequence[Task], rollouts: Rollouts, 
     heat = options.play.temperature if sampled else 0.0
     played = rollouts.play(aside, sampled or 1, 0 if sampled else iteration, replace(options.play, temperature=heat))
     figures = figures_of(played.trajectories)
-    named = {f"held_out_{name}": figures[name] for name in ("reward", "pass_rate", "faster_compile_rate")}
+    names = ("reward", "pass_rate", "faster_compile_rate")
+    named = {f"held_out_{name}": figures[name] for name in names if name in figures}
     return {**named, "held_out_seconds": time.monotonic() - began}
 
 
