@@ -182,12 +182,18 @@ class DeviceLost(WorkerError):
     """The worker's CUDA context is poisoned: it must be started anew."""
 
 
+class NoMemory(UsageError):
+    """The device has no room for the task: its own doing, or others' who hold memory at the moment."""
+
+
 def failure(error: dict[str, Any]) -> KernelAssistantError:
     """The exception for an error answer, by the side that is at fault."""
     kind, message = error["kind"], error["message"]
     next_step, detail = error.get("next_step", ""), error.get("detail", "")
     if kind in MISSING_KINDS:
         return MissingError(message, next_step, detail=detail)
+    if kind == "out_of_memory":
+        return NoMemory(message, next_step, detail=detail)
     if kind == "device_lost":
         return DeviceLost(message, "the worker is started anew", detail=detail)
     if kind == "runner_failed":

@@ -12,15 +12,18 @@ from typing import Any
 
 from kernel_assistant.environment.compile import Compiler
 from kernel_assistant.environment.session import Environment, open_environment
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import NoMemory, Worker
 from kernel_assistant.errors import DeviceError, KernelAssistantError, UsageError, WorkerError
-from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Tier
+from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Outcome, Tier
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.ppo.tasks import Task
 
 #: Devices are numbered as the driver numbers them.
 ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+#: Workers of a device share its memory: how often a candidate is judged that found none left, with how many seconds
+#: between.
+TRIES, PAUSE_SECONDS = 3, 2.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,16 @@ class Job:
         return answered + 1 if self.opened else 0
 
 
+def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], bool]) -> Evaluation:
+    """What `judge` says once there is memory for it, or behind `TRIES`. `pause` waits; true ends it."""
+    found = judge()
+    for _ in range(TRIES - 1):
+        if found.outcome is not Outcome.out_of_memory or pause(PAUSE_SECONDS):
+            break
+        found = judge()
+    return found
+
+
 class PoolWorker:
     """Used by one thread at a time. `lost` says why no process could be started any more; `cache` is the folder with
     the device's bandwidths. Those that share a device have `measuring` or `turns` in common; `env` are variables of
@@ -95,7 +108,8 @@ class PoolWorker:
 
     def do(self, job: Job, progress: Callable[[], None] = lambda: None) -> None:
         """Whatever happens to the process, every candidate has an entry afterwards. `progress` is called once the task
-        is open and for each entry. A process that is lost while the task is opened costs nothing, the first time."""
+        is open and for each entry. The first time it costs nothing that a process is lost while the task is opened, or
+        that the device has no room for it."""
         for last in (False, True):
             try:
                 self._opened(job)
@@ -105,6 +119,10 @@ class PoolWorker:
                     job.found.append(self._judged(self._opened(job), *job.candidates[len(job.found)]))
                     progress()
                 return
+            except NoMemory as error:
+                job.why = error.cause
+                if last or self._cancel.wait(PAUSE_SECONDS):
+                    break
             except UsageError as error:
                 job.why = error.cause
                 break
@@ -125,7 +143,7 @@ class PoolWorker:
         it runs in a process of its own, and need not be at fault."""
         before = self.process.process.pid
         try:
-            found = environment.evaluate([candidate], tier)[0]
+            found = judged_with_room(lambda: environment.evaluate([candidate], tier)[0], self._cancel.wait)
         except (WorkerError, DeviceError):
             self._start_anew()
             return None
