@@ -6,8 +6,9 @@ A candidate passes if every element and the whole output are within bounds:
     ‖got - want‖₂ ≤ max(tol · ‖want‖₂, 2 · ‖reference - want‖₂)                            over the output
 
 `want` is float64, `reference` is PyTorch in the task's dtype. The absolute part scales with the output, so that zeros
-never pass for small outputs (a softmax over 393,216 columns is 2.5e-6 everywhere). `strict` sets tol to one rounding
-of the output dtype, so that only twice PyTorch's own error is left.
+never pass for small outputs (a softmax over 393,216 columns is 2.5e-6 everywhere). Where `want` is zero everywhere, as
+a divergence of equal inputs is, PyTorch may be exact by luck; there the scale is what the output usually has. `strict`
+sets tol to one rounding of the output dtype, so that only twice PyTorch's own error is left.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TOLERANCE = {
 class Comparison:
     """One output compared. Errors are absolute maxima and squared sums; `worst` is the flat index that failed most.
 
-    `half_ulp` is half a unit in the last place of the largest value, in the output's dtype.
+    `half_ulp` is half a unit in the last place of the largest value, in the output's dtype; `rms` is float64's.
     """
 
     passed: bool
@@ -44,20 +45,25 @@ class Comparison:
     worst: int
     why: str
     half_ulp: float = 0.0
+    rms: float = 0.0
 
 
-def compare(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, policy: str) -> Comparison:
-    """Compare a candidate's output with the reference and float64. All of one shape; `want` float64 if floating."""
+def compare(
+    got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, policy: str, usual: float = 0.0
+) -> Comparison:
+    """Compare a candidate's output with the reference and float64. All of one shape; `want` float64 if floating.
+    `usual` is the output's rms on inputs as they are declared."""
     if not got.dtype.is_floating_point:
         return _compare_exact(got, reference)
     tolerance = TOLERANCE[policy][got.dtype]
     stats = _statistics(got, reference, want)
-    absolute = tolerance * min(1.0, stats.rms)
+    absolute = tolerance * min(1.0, stats.rms or usual)
     floor = 2 * stats.reference_error
     failures = worst = 0
     if not (stats.all_finite and stats.error <= max(absolute, floor)):
         failures, worst = _failures(got, reference, want, tolerance, absolute, floor)
-    norm_bound = max(tolerance**2 * stats.squared_norm, 4 * stats.reference_squared_error)
+    squared_scale = stats.squared_norm or usual**2 * stats.count
+    norm_bound = max(tolerance**2 * squared_scale, 4 * stats.reference_squared_error)
     drifted = stats.squared_error > norm_bound
     if drifted and not failures:
         worst = _largest_error(got, reference, want)
@@ -71,6 +77,7 @@ def compare(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, poli
         worst=worst,
         why="value" if failures else "norm" if drifted else "",
         half_ulp=stats.peak * torch.finfo(got.dtype).eps / 2,
+        rms=stats.rms,
     )
 
 

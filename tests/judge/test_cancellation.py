@@ -25,6 +25,30 @@ def get_inputs():
 """
 
 
+#: Zero for equal inputs, and zeros are among those that the full tier tries. What is summed is not zero.
+EQUAL = """
+import torch
+from torch import nn
+
+
+class Divergence(nn.Module):
+    def forward(self, x, y):
+        return torch.nn.functional.kl_div(torch.log_softmax(x, -1), torch.softmax(y, -1))
+
+
+def get_inputs():
+    return [torch.rand(64, 1000), torch.rand(64, 1000)]
+"""
+
+
+@pytest.mark.slow
+def test_an_exact_zero_of_pytorch_asks_for_no_exact_zero(worker, cache):
+    with kernels.environment(worker, cache, kernels.task(EQUAL, "Divergence")) as opened:
+        candidates = [emit(opened.graph, one) for one in initial(opened.graph, "cpu", opened.device)[:2]]
+        found = opened.evaluate(candidates, Tier.full)
+    assert {each.outcome for each in found} == {Outcome.correct}, [each.message for each in found]
+
+
 @pytest.mark.slow
 def test_float64_decides_while_timed_as_well(worker, cache):
     with kernels.environment(worker, cache, kernels.task(MODULE, "Divergence")) as opened:

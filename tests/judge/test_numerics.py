@@ -56,6 +56,21 @@ def test_errors_below_the_tolerance_pass_and_above_fail(seed, exponent, share, p
     assert not compare((want * (1 + 4 * tolerance)).float(), plain, want, policy).passed
 
 
+@FEW
+@given(st.integers(1, 500), st.floats(-6, 6), st.floats(0.0, 0.9), st.sampled_from(POLICIES))
+def test_around_an_exact_zero_the_scale_is_the_usual_one(size, exponent, share, policy):
+    usual, zeros = 10.0**exponent, torch.zeros(size)
+    bound = numerics.TOLERANCE[policy][torch.float32] * min(1.0, usual)
+    assert compare(zeros + share * bound, zeros, zeros.double(), policy, usual).passed
+    assert not compare(zeros + 1.1 * bound, zeros, zeros.double(), policy, usual).passed
+    assert not compare(zeros + share * bound + 1e-30, zeros, zeros.double(), policy).passed
+
+
+def test_what_is_usual_does_not_loosen_outputs_that_are_there():
+    plain, want = reference(1, 100, 1e-6)
+    assert not compare(torch.zeros_like(plain), plain, want, "kernelbench", usual=1.0).passed
+
+
 def test_one_wrong_element_among_many_fails_and_is_named():
     plain, want = reference(1, 100_000, 1.0)
     got = plain.clone()
