@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kernel_assistant.errors import InternalError
@@ -201,23 +202,29 @@ def learning_rate(options: Options, progress: Progress) -> float:
 
 def batch_of(rows: Rows, prompt_weight: float, device: torch.device) -> Batch:
     """What follows the last token of a row, or of a conversation, is not learned."""
-    following = np.roll(rows.flags, -1, axis=1)
+    ids, flags = sent(rows.ids.astype(np.int32), device).long(), sent(rows.flags, device)
+    following = flags.roll(-1, 1)
     following[:, -1] = 0
     inside = (following & FIRST) == 0
-    learned = ((following & LEARNED) != 0) & inside
-    weights = np.where(learned, 1.0, np.where(((following & PROMPT) != 0) & inside, prompt_weight, 0.0))
-    parts = (
-        rows.ids.astype(np.int64),
-        np.roll(rows.ids, -1, axis=1).astype(np.int64),
-        weights.astype(np.float32),
-        learned.astype(np.float32),
-        np.cumsum((rows.flags & FIRST) != 0, axis=1, dtype=np.int32),
+    learned = (((following & LEARNED) != 0) & inside).float()
+    prompt = (((following & PROMPT) != 0) & inside).float()
+    return Batch(
+        ids=ids,
+        labels=ids.roll(-1, 1),
+        weights=torch.maximum(learned, prompt_weight * prompt),
+        learned=learned,
+        documents=((flags & FIRST) != 0).cumsum(1, dtype=torch.int32),
     )
-    tensors = [torch.from_numpy(part) for part in parts]
-    if device.type == "cuda":
-        # From pinned memory the host does not wait for the device, which is still busy with the step before.
-        tensors = [tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors]
-    return Batch(*tensors)
+
+
+def sent(part: NDArray[Any], device: torch.device) -> Tensor:
+    """On the device. Neither waits for it, which is still busy with the step before, nor for other threads: PyTorch's
+    own copies on the host divide among all cores, which belong to the processes that make conversations."""
+    if device.type != "cuda":
+        return torch.from_numpy(part)
+    pinned = torch.empty(part.shape, dtype=torch.from_numpy(part).dtype, pin_memory=True)
+    np.copyto(pinned.numpy(), part)
+    return pinned.to(device, non_blocking=True)
 
 
 def weighted_losses(
