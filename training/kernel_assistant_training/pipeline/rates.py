@@ -29,13 +29,13 @@ class Rate:
 _H200 = "one H200, 16 cores"
 _CORES = "two cores by processor time (docs/training_recipes.md)"
 RATES = {
-    ("pretrain", "cuda"): Rate(2.0e6, f"tokens of pre-training, 11.3 M parameters, {_H200} (56)"),
+    ("pretrain", "cuda"): Rate(1.55e6, f"tokens of pre-training, 11.3 M parameters, {_H200} (63)"),
     ("tune", "cuda"): Rate(140e3, f"tokens of fine-tuning, 11.3 M parameters, {_H200} (42)"),
     ("decode", "cuda"): Rate(157e3, f"generated tokens, 11.3 M parameters, 512 rows, {_H200} (40)"),
-    ("episodes", "cuda"): Rate(11.1, f"episodes of the teacher, {_H200} (56)"),
+    ("episodes", "cuda"): Rate(10.9, f"episodes of the teacher, {_H200} (63)"),
     ("quick", "cuda"): Rate(21.9, f"quick evaluations, {_H200} (20)"),
     ("full", "cuda"): Rate(1 / 1.26, f"full evaluations, {_H200} (20)"),
-    ("open", "cuda"): Rate(0.75, f"tasks opened, a worker of four, {_H200} (56)"),
+    ("open", "cuda"): Rate(0.43, f"tasks opened, a worker of ten, {_H200} (63)"),
     ("filter", "cuda"): Rate(1.6, f"candidates for tasks, a worker of twelve, {_H200} (60)"),
     ("pretrain", "cpu"): Rate(520.0, f"tokens of training, 11.3 M parameters, {_CORES}"),
     ("tune", "cpu"): Rate(520.0, f"tokens of training, 11.3 M parameters, {_CORES}"),
