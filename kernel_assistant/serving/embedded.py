@@ -16,6 +16,7 @@ from kernel_assistant.serving.asking import ask
 from kernel_assistant.serving.best_first import START, WIDTH, Beginning, Others
 from kernel_assistant.serving.errors import EngineError
 from kernel_assistant.serving.local import LocalEngine
+from kernel_assistant.serving.quiet import PROCESSOR
 from kernel_assistant.serving.template import TURN_END, assemble, pieces
 
 #: The distribution as the model gives it: what is sampled from is what the log-probabilities are of.
@@ -47,7 +48,8 @@ class Answered:
 
 
 class EmbeddedModel:
-    """One conversation at a time for each object; several objects may share an engine."""
+    """One conversation at a time for each object; several objects may share an engine. It waits while something is
+    timed (`serving/quiet.py`)."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
@@ -127,7 +129,7 @@ class EmbeddedModel:
             # A grammar begins anew with each request.
             stretch = left if sampling.grammar else min(left, _STRETCH)
             body = _body([*prompt, *sampled.ids], sampling, stretch, len(sampled.ids))
-            answer = self._ask("/completion", body, cancelled)
+            answer = self._written(body, cancelled)
             ids = [int(number) for number in answer["tokens"]]
             sampled.ids.extend(ids)
             sampled.given.extend(answer.get("completion_probabilities") or ())
@@ -165,8 +167,13 @@ class EmbeddedModel:
         # A whole character is made to follow, since nothing is said of others; the bias does not touch what is given.
         whole = [[self._tokens("a", False, cancelled)[0], 1e4]]
         body = _body(prompt, Sampling(temperature=0.0), 1, 0) | {"n_probs": _EVERY_TOKEN, "logit_bias": whole}
-        every = self._ask("/completion", body, cancelled)["completion_probabilities"]
+        every = self._written(body, cancelled)["completion_probabilities"]
         return next(float(token["logprob"]) for token in every[0]["top_logprobs"] if token["id"] == number)
+
+    def _written(self, body: dict[str, Any], cancelled: Callable[[], bool]) -> dict[str, Any]:
+        """A stretch of a reply, while nothing is timed on this processor."""
+        with PROCESSOR.writing(cancelled):
+            return self._ask("/completion", body, cancelled)
 
     def _ask(self, path: str, body: dict[str, Any], cancelled: Callable[[], bool]) -> dict[str, Any]:
         return ask(self._engine.spec.url, self._engine.spec.key, path, body, cancelled)
