@@ -101,8 +101,9 @@ def _age(greeting: dict[str, Any]) -> tuple[tuple[int, ...], int]:
 
 
 def error_to_wire(error: KernelAssistantError) -> dict[str, str]:
-    kind = type(error).__name__
-    return {"kind": kind, "cause": error.cause, "next_step": error.next_step, "detail": error.detail}
+    # The other side knows the kinds of errors.py; what is derived from one elsewhere is one to it.
+    kinds = (one for one in type(error).__mro__ if one is HostEnding or getattr(errors, one.__name__, None) is one)
+    return {"kind": next(kinds).__name__, "cause": error.cause, "next_step": error.next_step, "detail": error.detail}
 
 
 def error_from_wire(data: dict[str, Any]) -> KernelAssistantError:
