@@ -220,9 +220,10 @@ def batch_of(rows: Rows, prompt_weight: float, device: torch.device) -> Batch:
 def sent(part: NDArray[Any], device: torch.device) -> Tensor:
     """On the device. Neither waits for it, which is still busy with the step before, nor for other threads: PyTorch's
     own copies on the host divide among all cores, which belong to the processes that make conversations."""
+    tensor = torch.from_numpy(part)
     if device.type != "cuda":
-        return torch.from_numpy(part)
-    pinned = torch.empty(part.shape, dtype=torch.from_numpy(part).dtype, pin_memory=True)
+        return tensor
+    pinned = torch.empty_like(tensor, pin_memory=True)
     np.copyto(pinned.numpy(), part)
     return pinned.to(device, non_blocking=True)
 

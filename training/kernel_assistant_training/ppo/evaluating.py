@@ -21,7 +21,7 @@ from kernel_assistant_training.ppo.base import folder_of
 from kernel_assistant_training.ppo.engine import Engine, EngineOptions, engine
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.pool import Pool, PoolOptions
-from kernel_assistant_training.ppo.rewards import FASTER, needs_full
+from kernel_assistant_training.ppo.rewards import FASTER, faster_than_compile, needs_full
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders
 from kernel_assistant_training.ppo.sources import SourceOptions, Sources
 from kernel_assistant_training.ppo.speech import Speech, speech_of
@@ -165,9 +165,7 @@ def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[
         "pass_rate": _mean([one.correct for one in greedy]),
         "best_pass_rate": _mean([one.correct for one in best]),
         "faster_eager_rate": _mean([one.correct and one.speedup_vs_eager >= FASTER for one in best]),
-        "faster_compile_rate": _mean([one.correct and one.speedup_vs_compile >= FASTER for one in best])
-        if any(needs_full(one.scheme) for one in best)
-        else None,
+        "faster_compile_rate": faster_than_compile(best),
         "reward": _mean([one.value for one in greedy]),
         "best_reward": _mean([one.value for one in best]),
         "sampled_pass_rate": _mean(sampled) if sampled else None,

@@ -139,6 +139,13 @@ def needs_full(scheme: str) -> bool:
     return scheme != "correctness"
 
 
+def faster_than_compile(rewards: Sequence[Reward]) -> float | None:
+    """The share that is right and 5% faster than `torch.compile`; None where that was left unmeasured."""
+    if not any(needs_full(one.scheme) for one in rewards):
+        return None
+    return sum(one.correct and one.speedup_vs_compile >= FASTER for one in rewards) / len(rewards)
+
+
 def of_episode(
     judged: Sequence[tuple[Candidate, Evaluation]], scheme: str, confirmed: Evaluation | None = None
 ) -> Reward:

@@ -13,7 +13,7 @@ from kernel_assistant_training.ppo.choosing import loops
 from kernel_assistant_training.ppo.engine import Engine
 from kernel_assistant_training.ppo.play import PlayOptions, Setting, play
 from kernel_assistant_training.ppo.pool import Pool
-from kernel_assistant_training.ppo.rewards import FASTER, needs_full
+from kernel_assistant_training.ppo.rewards import FASTER, faster_than_compile
 from kernel_assistant_training.ppo.speech import Speech
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.table import Seat, Table
@@ -95,13 +95,14 @@ def figures_of(found: Sequence[Trajectory]) -> Metrics:
     count = max(len(found), 1)
     rewards = [one.reward.value for one in found]
     mean = sum(rewards) / count
+    fast = faster_than_compile([one.reward for one in found])
     return {
         "episodes": len(found),
         "reward": mean,
         "reward_std": (sum((one - mean) ** 2 for one in rewards) / count) ** 0.5,
         "pass_rate": sum(one.reward.correct for one in found) / count,
         "faster_eager_rate": sum(one.reward.correct and one.reward.speedup_vs_eager >= FASTER for one in found) / count,
-        **_faster_than_compiled(found),
+        **({} if fast is None else {"faster_compile_rate": fast}),
         "episode_turns": sum(one.turns for one in found) / count,
         "episode_tokens": sum(one.length for one in found) / count,
         "episode_actions": sum(one.actions for one in found) / count,
@@ -109,10 +110,3 @@ def figures_of(found: Sequence[Trajectory]) -> Metrics:
         "loop_share": sum(map(loops, found)) / count,
         "schema_share": sum("schema" in one.calls for one in found) / count,
     }
-
-
-def _faster_than_compiled(found: Sequence[Trajectory]) -> Metrics:
-    if not any(needs_full(one.reward.scheme) for one in found):
-        return {}
-    fast = sum(one.reward.correct and one.reward.speedup_vs_compile >= FASTER for one in found)
-    return {"faster_compile_rate": fast / len(found)}
