@@ -106,14 +106,15 @@ def _first_of(
 def _times(events: list[AnyEvent], origin: str = "model") -> tuple[float, float]:
     """To its first verified and its first faster candidate; of one that was there before torch.compile was measured,
     until then."""
-    compiled = next((one for one in events if isinstance(one, BaselineMeasured) and one.compile_ms is not None), None)
+    baselines = (one for one in events if isinstance(one, BaselineMeasured))
+    compiled = next(((one.time, one.compile_ms) for one in baselines if one.compile_ms is not None), (math.inf, 0.0))
     found = [
         event
         for event in events
         if isinstance(event, CandidateEvaluated) and event.origin == origin and event.evaluation.correct
     ]
     verified = [event.time - events[0].time for event in found]
-    faster = [_known(event, compiled) - events[0].time for event in found]
+    faster = [_known(event, *compiled) - events[0].time for event in found]
     return min(verified, default=math.inf), min(faster, default=math.inf)
 
 
@@ -161,16 +162,14 @@ def _figures(kind: str, run: Run, budget: int) -> list[Figure]:
     return [*figures, memory]
 
 
-def _known(event: CandidateEvaluated, compiled: BaselineMeasured | None) -> float:
-    """When it was known that the candidate is faster than torch.compile; infinite where it is not."""
+def _known(event: CandidateEvaluated, measured: float, compile_ms: float) -> float:
+    """When it was known that the candidate is faster than torch.compile, which was `measured` then; infinite where it
+    is not."""
     timing = event.evaluation.timing
     if timing is None:
         return math.inf
-    if timing.speedup_vs_compile is not None:
-        return event.time if timing.speedup_vs_compile > 1 else math.inf
-    if compiled is None or compiled.compile_ms is None or timing.candidate_ms >= compiled.compile_ms:
-        return math.inf
-    return max(event.time, compiled.time)
+    speedup = timing.speedup_vs_compile or compile_ms / timing.candidate_ms
+    return max(event.time, measured) if speedup > 1 else math.inf
 
 
 def _read(log: Path) -> list[AnyEvent]:
