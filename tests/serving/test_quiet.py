@@ -18,7 +18,7 @@ def _never() -> bool:
 
 def test_what_is_timed_waits_for_what_has_begun_and_nothing_begins_meanwhile():
     turns, said = Quiet(), []
-    begun, may_end, over = threading.Event(), threading.Event(), threading.Event()
+    begun, may_end, timed, over = (threading.Event() for _ in range(4))
 
     def write_first():
         with turns.writing(_never):
@@ -33,6 +33,7 @@ def test_what_is_timed_waits_for_what_has_begun_and_nothing_begins_meanwhile():
     def time():
         with turns:
             said.append("timed")
+            timed.set()
             over.wait()
 
     first, timing, late = (threading.Thread(target=one) for one in (write_first, time, write_late))
@@ -45,6 +46,7 @@ def test_what_is_timed_waits_for_what_has_begun_and_nothing_begins_meanwhile():
     late.join(0.3)
     assert said == []
     may_end.set()
+    timed.wait()
     late.join(0.3)
     assert said == ["first", "timed"]
     over.set()
