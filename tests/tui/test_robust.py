@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from textual.css.query import NoMatches
 
+from kernel_assistant_tui.widgets.devices import Devices
 from tests.tui.conftest import BARE, MODEL
 from tests.tui.driving import opened, until, until_gone
 
@@ -93,3 +95,34 @@ async def test_a_folder_that_goes_away(project):
         (project / "model.py").unlink()
         project.rmdir()
         await until(pilot, "No nn.Module classes")
+
+
+async def test_a_reading_that_comes_while_it_closes_is_no_error(project, monkeypatch):
+    late = []
+
+    def unmounted(devices):
+        async def read():
+            assert not devices.children
+            late.append(devices)
+            devices._draw()
+
+        devices.app.run_worker(read)
+
+    monkeypatch.setattr(Devices, "on_unmount", unmounted)
+    async with opened(project) as pilot:
+        await until(pilot, "Gate", lambda: pilot.app.screen.query_one(Devices)._reading is not None)
+    assert late
+    assert not pilot.app.return_code
+
+
+async def test_a_widget_that_is_missing_while_it_runs_is_an_error(project):
+    async def lose_it():
+        async with opened(project) as pilot:
+            await until(pilot, "Gate", lambda: pilot.app.screen.query_one(Devices)._reading is not None)
+            devices = pilot.app.screen.query_one(Devices)
+            await devices.remove_children()
+            devices.call_later(devices._draw)
+            await until(pilot, lambda: False)
+
+    with pytest.raises(NoMatches):
+        await lose_it()

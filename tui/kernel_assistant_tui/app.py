@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
+from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar
 from textual.theme import ThemeProvider
+from textual.worker import WorkerFailed
 
 from kernel_assistant.config import Settings, resolve, user_file
 from kernel_assistant.errors import UsageError
@@ -80,6 +82,13 @@ class KernelAssistant(App[int]):
     def settings_for(self, path: Path, flags: dict[str, object] | None = None) -> Settings:
         """As they are now, for a file of the project. Raises UsageError."""
         return resolve(path, {**self.flags, **(flags or {})})[0]
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual's, for what nobody caught. Whoever leaves does not wait for what is under way: a reading of the GPUs
+        or an answer of the host that comes while widgets are taken down finds none of them, and that is no error."""
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if self.is_running or not isinstance(cause, NoMatches | ScreenStackError):
+            super()._handle_exception(error)
 
     @property
     def main(self) -> MainScreen:

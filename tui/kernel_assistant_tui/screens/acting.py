@@ -10,7 +10,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from textual.app import ScreenStackError
 from textual.binding import BindingType
 from textual.css.query import NoMatches
 from textual.keys import key_to_character
@@ -194,10 +193,6 @@ class ActingScreen(Screen[None]):
                 await work()
             except KernelAssistantError as error:
                 self.say_error(error)
-            except (NoMatches, ScreenStackError):
-                # Whoever leaves does not wait for what is under way: its widgets are gone.
-                if self.alive:
-                    raise
             finally:
                 self._open.discard(name)
 
