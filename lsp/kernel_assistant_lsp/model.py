@@ -41,13 +41,20 @@ class ModelProcess:
             if cancelled():
                 raise Cancelled("cancelled while another suggestion was being written")
         try:
-            return self._complete(self._started(), settings, request, cancelled)
+            kept, process = self._process, self._started()
+            text = self._complete(process, settings, request, cancelled)
+            if text is None and process is kept:  # killed since the last request, and not seen to have ended before
+                text = self._complete(self._started(), settings, request, cancelled)
         finally:
             self._turn.release()
+        if text is None:
+            raise PolicyError("engine", "the process that asks the model has ended", "see the server's log")
+        return text
 
     def _complete(
         self, process: subprocess.Popen[bytes], settings: Settings, request: Request, cancelled: Callable[[], bool]
-    ) -> str:
+    ) -> str | None:
+        """None where the process has ended."""
         _send(process, (settings, request))
         line = _line(process, cancelled, None)
         if line is None:
@@ -57,7 +64,7 @@ class ModelProcess:
             raise Cancelled("cancelled while the model was writing")
         if not line:
             self._end(process)
-            raise PolicyError("engine", "the process that asks the model has ended", "see the server's log")
+            return None
         answer = json.loads(line)
         if "content" not in answer:
             raise PolicyError(answer["kind"], answer["cause"], answer["next"])
