@@ -39,20 +39,32 @@ template <class F> KA_FN void rows(int64_t count, int64_t columns, F f) {
   for (int64_t r = 0; r < count; ++r) f(r);
 }
 
-template <int LANES, class OP, class F, class... O> KA_FN double fold_lanes(int64_t n, F f, const O&... in) {
-  float lane[LANES];
-  for (int k = 0; k < LANES; ++k) lane[k] = OP::template none<float>();
-  int64_t i = 0;
+// Joins f(in[i], …) with as many lanes at once as fit between i and n; where it stopped.
+template <int LANES, class OP, class F, class... O> KA_FN int64_t join_lanes(float* lane, int64_t i, int64_t n, F f, const O&... in) {
   for (; i + LANES <= n; i += LANES) {
 #pragma omp simd
     for (int k = 0; k < LANES; ++k) lane[k] = OP::join(lane[k], (float)f(in[i + k]...));
   }
+  return i;
+}
+// Many lanes where they pay, so that one addition need not wait for the one before; eight for what is left, then one.
+template <int LANES, class OP, class F, class... O> KA_FN double fold_lanes(int64_t n, F f, const O&... in) {
+  float lane[LANES];
+  for (int k = 0; k < LANES; ++k) lane[k] = OP::template none<float>();
+  int64_t i = join_lanes<LANES, OP>(lane, 0, n, f, in...);
+  if (LANES > 8) i = join_lanes<8, OP>(lane, i, n, f, in...);
   for (int k = 0; i + k < n; ++k) lane[k] = OP::join(lane[k], (float)f(in[i + k]...));
   double total = OP::template none<double>();
-  for (int k = 0; k < LANES; ++k) total = OP::join(total, (double)lane[k]);
+  if (LANES > 8) {
+    double wide[LANES];
+#pragma omp simd
+    for (int k = 0; k < LANES; ++k) wide[k] = (double)lane[k];
+    total = ka_tree<LANES>::fold(wide, [](double a, double b) { return OP::join(a, b); });
+  } else {
+    for (int k = 0; k < LANES; ++k) total = OP::join(total, (double)lane[k]);
+  }
   return total;
 }
-// Joining many lanes takes longer than a short row.
 template <class OP, class F, class... O> KA_FN double fold_piece(int64_t n, F f, const O&... in) {
   if (n < 16) return fold_lanes<1, OP>(n, f, in...);
   if (n < 256) return fold_lanes<8, OP>(n, f, in...);
@@ -114,8 +126,14 @@ template <class F, class... IN> KA_FN int64_t place_row(int64_t n, F f, IN... in
     float held[piece];
     const int64_t count = n - b < piece ? n - b : piece;
     map_row(count, f, held, (in + b)...);
-    for (int64_t i = 0; i < count; ++i)
-      if (held[i] == top || held[i] != held[i]) return b + i;
+    for (int64_t c = 0; c < count; c += 64) {
+      const int64_t end = count - c < 64 ? count : c + 64;
+      int found = end - c < 64;
+#pragma omp simd reduction(| : found)
+      for (int64_t i = c; i < c + 64 * (end - c == 64); ++i) found |= (held[i] == top) | (held[i] != held[i]);
+      for (int64_t i = c; found && i < end; ++i)
+        if (held[i] == top || held[i] != held[i]) return b + i;
+    }
   }
   return 0;
 }
