@@ -13,9 +13,11 @@ from random import Random
 import pytest
 import torch
 
+from kernel_assistant.errors import StoreError
 from kernel_assistant.session.training_run import RunState, read_status
 from kernel_assistant_training.endings import ended
 from kernel_assistant_training.pretrain import Options, train
+from kernel_assistant_training.saving import written
 from tests.failures.stages import NO_MOUNTS, Started, on_a_small_disk
 
 STEPS = 100
@@ -116,6 +118,13 @@ def test_a_full_disk_leaves_the_checkpoint_before(options, tmp_path):
     # The file that did not fit is gone and closed, else there would be no room to say so.
     assert read_status(run).state is RunState.failed and cause in read_status(run).message
     assert step_of(run) >= 1 and not (run / "checkpoint.new").exists()
+
+
+def test_a_folder_that_goes_away_is_named(tmp_path):
+    file = tmp_path / "run" / "model.pt"
+    with pytest.raises(StoreError) as failure, written(file):
+        torch.save({}, file)
+    assert failure.value.next_step == f"see that {file.parent} is there and can be written to, and start it again"
 
 
 def test_what_is_not_finite_is_in_no_checkpoint(options, poisoned, tmp_path):

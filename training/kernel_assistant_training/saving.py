@@ -27,7 +27,8 @@ def written(what: Path, known: str = "") -> Iterator[None]:
     except (OSError, RuntimeError, SafetensorError) as error:
         let_go(error)
         cause = "; ".join(part for part in (f"{what} could not be written: {why(error)}", known) if part)
-        raise StoreError(cause, "make room, and start it again") from error
+        step = "make room" if is_full(error) else f"see that {what.parent} is there and can be written to"
+        raise StoreError(cause, f"{step}, and start it again") from error
 
 
 def last_checkpoint(checkpoint: Path | None) -> str:
