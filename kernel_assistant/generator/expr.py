@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernel_assistant.generator.sizes import Size, divide, mul
 
@@ -66,9 +66,10 @@ def resolve_index(index: Index) -> Index:
 
 @dataclass(eq=False, slots=True)
 class Expr:
-    """Base: `ctype` is the C type, `axes` the unresolved axes that the value itself varies along."""
+    """Base: `ctype` is the C type; `node` the node of the graph whose value it is, "" for what is inside of one."""
 
     ctype: str
+    node: str = field(default="", kw_only=True)
 
 
 @dataclass(eq=False, slots=True)

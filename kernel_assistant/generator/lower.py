@@ -57,7 +57,9 @@ def lower(graph: OpGraph) -> Program:
         if node.op.partition(".")[0] in IGNORED:
             continue
         context.node = node
-        context.values[node.name] = _lower_node(context)
+        found = context.values[node.name] = _lower_node(context)
+        if isinstance(found, Value) and not found.expr.node:
+            found.expr.node = node.name
     _join_outputs(context)
     outputs = [_output(context, number, name) for number, name in enumerate(graph.outputs)]
     exprs = ordered([output.expr for output in outputs])

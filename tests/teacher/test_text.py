@@ -9,7 +9,7 @@ import pytest
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.records.graph import Operand, Value, references
 from kernel_assistant_training.teacher import answers
 
 RMS = """// set: T=64 V=4
@@ -20,8 +20,13 @@ extern "C" __global__ void __launch_bounds__(T) k0(const __grid_constant__ k0_ar
   ka::row_of<T, V, D0> x;
   x.load(a.x0 + r * D0, D0);
   const float s0 = x.fold<ka::add>([](float v) { return v * v; });
-  const float s1 = ka_rsqrt(s0 / D0 + C0);
-  x.store(a.out0 + r * D0, [=](float v, float p0) { return v * s1 * p0; }, a.p0);
+  const float n1 = s0 / D0;
+  const float n2 = n1 + C0;
+  const float n3 = ka_rsqrt(n2);
+  x.store(a.out0 + r * D0, [=](float v, float p0) {
+    const float n4 = v * n3;
+    return n4 * p0;
+  }, a.p0);
 }
 """
 
@@ -35,7 +40,7 @@ def _graph(*steps: tuple[str, tuple[Operand, ...], tuple[str, ...]], dtype: str 
         Node(name=f"n{number}", op=op, args=args, spec=TensorSpec(dtype=dtype, shape=shape))
         for number, (op, args, shape) in enumerate(steps)
     )
-    used = {item[1:] for node in nodes for item in node.args if isinstance(item, str)}
+    used = {name for node in nodes for name in references(node)}
     read = tuple(value for value in inputs if value.name in used)
     return OpGraph(dims={"B": 4096}, inputs=read, nodes=nodes, outputs=(nodes[-1].name,))
 
@@ -55,28 +60,74 @@ def test_a_norm_is_written_as_a_person_would() -> None:
     assert answers(canonical(NORM), "cuda", Random(0), 1)[0].source == RMS
 
 
+CHAIN = _graph(
+    ("add.Tensor", ("%x0", "%p0"), WIDE),
+    ("mul.Tensor", ("%n0", "%x1"), WIDE),
+    ("sub.Tensor", ("%n0", "%n1"), WIDE),
+    ("elu", ("%n2", 0.3), WIDE),
+    ("neg", ("%n3",), WIDE),
+)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_each_value_of_the_graph_has_its_line_and_its_name(target: str) -> None:
+    source = answers(canonical(CHAIN), target, Random(0), 1)[0].source
+    found = re.findall(r"\b(?:const float (\w+) =|return) (.*);", source)
+    assert found == [
+        ("n0", "x0 + p0"),
+        ("n1", "n0 * x1"),
+        ("n2", "n0 - n1"),
+        ("n3", "ka_elu(n2, C0, 1.0f, 1.0f)"),
+        ("", "-n3"),
+    ]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_an_element_that_is_used_twice_is_read_once(target: str) -> None:
+    graph = _graph(("roll", ("%x0", [1], [1]), WIDE), ("tanh", ("%n0",), WIDE), ("mul.Tensor", ("%n0", "%n1"), WIDE))
+    source = answers(canonical(graph), target, Random(0), 1)[0].source
+    assert source.count("x0[") == 1
+    assert "const float n1 = ka_tanh(t0);" in source and "return t0 * n1;" in source
+
+
 @pytest.mark.parametrize(
     ("steps", "wanted"),
     [
-        ((("add.Tensor", ("%x0", "%p0"), WIDE), ("mul.Tensor", ("%n0", "%x1"), WIDE)), "return (x0 + p0) * x1;"),
-        ((("sub.Tensor", ("%x1", "%p0"), WIDE), ("sub.Tensor", ("%x0", "%n0"), WIDE)), "return x0 - (x1 - p0);"),
-        ((("mul.Tensor", ("%x1", "%p0"), WIDE), ("div.Tensor", ("%x0", "%n0"), WIDE)), "return x0 / (x1 * p0);"),
-        ((("mul.Tensor", ("%x1", "%p0"), WIDE), ("add.Tensor", ("%x0", "%n0"), WIDE)), "return x0 + x1 * p0;"),
-        ((("neg", ("%x0",), WIDE), ("neg", ("%n0",), WIDE)), "return -(-x0);"),
-        ((("add.Tensor", ("%x0", "%x1"), WIDE), ("sigmoid", ("%n0",), WIDE)), "return ka_sigmoid(x0 + x1);"),
-        ((("mul.Tensor", ("%x0", 0.3), WIDE), ("elu", ("%n0",), WIDE)), "return ka_elu(x0 * C0, 1.0f, 1.0f, 1.0f);"),
-        (
-            (("tanh", ("%x0",), WIDE), ("mul.Tensor", ("%n0", "%n0"), WIDE)),
-            "const float t0 = ka_tanh(x0);\n    return t0 * t0;",
-        ),
+        ((("add.Tensor", ("%x0", "%p0"), WIDE), ("mul.Tensor", ("%n0", "%x0"), WIDE)), "(x0 + p0) * x0"),
+        ((("sub.Tensor", ("%x0", "%p0"), WIDE), ("sub.Tensor", ("%x0", "%n0"), WIDE)), "x0 - (x0 - p0)"),
+        ((("mul.Tensor", ("%x0", "%p0"), WIDE), ("div.Tensor", ("%x0", "%n0"), WIDE)), "x0 / (x0 * p0)"),
+        ((("mul.Tensor", ("%x0", "%p0"), WIDE), ("add.Tensor", ("%x0", "%n0"), WIDE)), "x0 + x0 * p0"),
+        ((("neg", ("%x0",), WIDE), ("neg", ("%n0",), WIDE)), "-(-x0)"),
+        ((("add.Tensor", ("%x0", "%p0"), WIDE), ("sigmoid", ("%n0",), WIDE)), "ka_sigmoid(x0 + p0)"),
+        ((("mul.Tensor", ("%x0", 0.3), WIDE), ("elu", ("%n0",), WIDE)), "ka_elu(x0 * C0, 1.0f, 1.0f, 1.0f)"),
     ],
 )
 def test_brackets_are_where_they_are_needed(
     steps: tuple[tuple[str, tuple[Operand, ...], tuple[str, ...]], ...], wanted: str
 ) -> None:
+    """Behind a condition, where values have no names."""
+    joined = ("cat", (["%n1", "%x1"], 1), ("B", "1536"))
     for target in ("cpu", "cuda"):
-        source = answers(canonical(_graph(*steps)), target, Random(0), 1)[0].source
-        assert wanted.replace("\n    ", "\n") in re.sub(r"\n +", "\n", source)
+        source = answers(canonical(_graph(*steps, joined)), target, Random(0), 1)[0].source
+        assert f"j < D0 ? {wanted} : x1;" in re.sub(r"\ba(?:->|\.)(\w+)\[[^]]*\]", r"\1", source)
+
+
+def test_what_stands_behind_a_condition_is_not_computed_before_it() -> None:
+    """Of two joined tensors, the one that is not there is not read."""
+    wide, long = TensorSpec(dtype="f32", shape=("B", "300")), TensorSpec(dtype="f32", shape=("B", "600"))
+    nodes = (
+        Node(name="n0", op="neg", args=("%x0",), spec=wide),
+        Node(name="n1", op="exp", args=("%n0",), spec=wide),
+        Node(name="n2", op="cat", args=(["%n1", "%x1"], 1), spec=long),
+        Node(name="n3", op="tanh", args=("%n2",), spec=long),
+        Node(name="n4", op="abs", args=("%n3",), spec=long),
+    )
+    inputs = (Value(name="x0", spec=wide), Value(name="x1", spec=wide))
+    graph = OpGraph(dims={"B": 64}, inputs=inputs, nodes=nodes, outputs=("n4",))
+    source = answers(canonical(graph), "cpu", Random(0), 1)[0].source
+    before, _, behind = source.partition(" ? ")
+    assert "a->x0[" not in before and "ka_exp(-a->x0[" in behind
+    assert "const float n3 = ka_tanh(n2);" in behind and "return ka_abs(n3);" in behind
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

@@ -16,8 +16,8 @@ from kernel_assistant_training.episodes.edits import Edit, in_code, in_head, one
 KINDS = {"compile": 0.35, "plan": 0.15, "wrong": 0.3, "model": 0.2}
 _DECLARED = re.compile(r"\b(?:float|double|int|auto|int64_t) (\w+)(?= =|,|\)|\[)")
 #: Scalars by the names that the headers' style gives them: where one is made, and where one is used.
-_VALUE = re.compile(r"\b(?:float|double|int64_t|bool) ([stpxbw]\d+|i|j)(?= =)")
-_USED = re.compile(r"(?<![\w.>])(?<!float )(?<!double )(?<!int64_t )(?<!bool )[stpxbw]\d+\b(?! =)")
+_VALUE = re.compile(r"\b(?:float|double|int64_t|bool) ([nstpxbw]\d+|i|j)(?= =)")
+_USED = re.compile(r"(?<![\w.>])(?<!float )(?<!double )(?<!int64_t )(?<!bool )[nstpxbw]\d+\b(?! =)")
 _NAMES = ("scale", "sum", "mean", "total", "value", "inv", "row", "tmp")
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
+from itertools import count
 
 from kernel_assistant.generator.expr import Const, Expr, Load, Op, Reduce, children
 from kernel_assistant.generator.render import literal
@@ -71,6 +72,18 @@ def _is_flag(expr: Expr) -> bool:
     return isinstance(expr, Op) and expr.text == "(float){0}" and expr.args[0].ctype == "bool"
 
 
+def is_node(name: str) -> bool:
+    """Whether the task has a node of this name: those that a composite is taken apart into have others."""
+    return name[:1] == "n" and name[1:].isdigit()
+
+
+def free_name(node: str, taken: Collection[str]) -> str:
+    """The node's name, with a number where it is read at several places; t0, t1, … for what is no node."""
+    if not is_node(node):
+        return next(name for number in count() if (name := f"t{number}") not in taken)
+    return next(name for number in count() if (name := f"{node}_{number}" if number else node) not in taken)
+
+
 class Writer:
     """Expressions of one task as text; `names` are those that have a name in the scope."""
 
@@ -119,18 +132,28 @@ class Writer:
         return f"{head} {{{body}\n  return {value};\n}}"
 
     def named(self, result: Expr, names: dict[int, str]) -> tuple[list[str], dict[int, str]]:
-        """Lines that name what `result` uses more than once, and the names with these."""
+        """Lines that name values of the graph below `result`, and what it uses more than once; the names with these."""
+        own, taken = dict(names), set(names.values())
+        lines: list[str] = []
+        for expr in self.to_name(result, names):
+            text = self.text(expr, own)
+            own[id(expr)] = name = free_name(expr.node, taken)
+            taken.add(name)
+            lines.append(f"const {expr.ctype} {name} = {text};")
+        return lines, own
+
+    def to_name(self, result: Expr, names: dict[int, str]) -> list[Expr]:
+        """What gets a name below `result`: in the order of the graph, anything else in front of what needs it."""
         uses: dict[int, int] = {}
         order: list[Expr] = []
         self._count(result, names, uses, order)
-        own = dict(names)
-        lines: list[str] = []
-        for expr in order:
-            if uses[id(expr)] > 1 and expr is not result:
-                text = self.text(expr, own)
-                own[id(expr)] = f"t{len(lines)}"
-                lines.append(f"const {expr.ctype} {own[id(expr)]} = {text};")
-        return lines, own
+        wanted = [expr for expr in order if expr is not result and (uses[id(expr)] > 1 or is_node(expr.node))]
+        found: dict[int, Expr] = {}
+        for expr in sorted(filter(lambda one: is_node(one.node), wanted), key=lambda one: int(one.node[1:])):
+            inside = {id(one) for one in below([expr], found)}
+            found.update((id(one), one) for one in wanted if id(one) in inside)
+        found.update((id(one), one) for one in wanted)
+        return list(found.values())
 
     def _count(self, expr: Expr, names: dict[int, str], uses: dict[int, int], order: list[Expr]) -> None:
         if id(expr) in names or isinstance(expr, Const):

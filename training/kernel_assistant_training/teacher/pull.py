@@ -7,7 +7,7 @@ Elementwise operators are the generator's (`lower_pointwise`), one definition of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_assistant.generator.context import Context
 from kernel_assistant.generator.errors import Unsupported
@@ -56,7 +56,10 @@ class Puller:
             self._left -= 1
             if self._left < 0:
                 raise Unsupported("an expression too long to write by hand")
-            self._known[key] = self._value(name, at)
+            found = self._value(name, at)
+            if isinstance(found, Apply) and not found.node:
+                found = replace(found, node=name)
+            self._known[key] = found
         return self._known[key]
 
     def _value(self, name: str, at: At) -> Term:

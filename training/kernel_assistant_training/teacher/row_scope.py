@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_assistant.generator.expr import Const, Expr, Load, Reduce, children
 from kernel_assistant.generator.nest import Access
 from kernel_assistant.generator.sizes import product
-from kernel_assistant_training.teacher.expressions import ENDS, Writer, below
+from kernel_assistant_training.teacher.expressions import ENDS, Writer, below, free_name, is_node
 from kernel_assistant_training.teacher.flow import levels, sweeps
 from kernel_assistant_training.teacher.lowering import Lowered
 from kernel_assistant_training.teacher.places import merged, plain, row_offset
@@ -110,20 +110,10 @@ class RowScope:
         if id(expr) not in self._names:
             self._name_loads(expr)
         if id(expr) not in self._names:
-            lines, names = self._shared(expr)
-            self._lines += lines
-            self._define(expr, expr.ctype, self._writer.text(expr, names))
-        return self._names[id(expr)]
-
-    def _shared(self, expr: Expr) -> tuple[list[str], dict[int, str]]:
-        lines, names = self._writer.named(expr, self._names)
-        if not lines:
-            return lines, names
-        # Names of lambdas are free in the scope of the row only once.
-        for one in below([expr], self._names):
-            if id(one) in names and id(one) not in self._names and one is not expr:
+            for one in self._writer.to_name(expr, self._names):
                 self._scalar(one)
-        return [], self._names
+            self._define(expr, expr.ctype, self._writer.text(expr, self._names))
+        return self._names[id(expr)]
 
     def _name_loads(self, expr: Expr) -> None:
         """Lines for the loads below, and for what a sweep left in a struct."""
@@ -150,6 +140,9 @@ class RowScope:
         return access.name
 
     def _define(self, expr: Expr, ctype: str, text: str) -> None:
-        self._names[id(expr)] = f"s{self._scalars}"
-        self._lines.append(f"const {ctype} s{self._scalars} = {text};")
-        self._scalars += 1
+        if is_node(expr.node):
+            name = free_name(expr.node, self._names.values())
+        else:
+            name, self._scalars = f"s{self._scalars}", self._scalars + 1
+        self._names[id(expr)] = name
+        self._lines.append(f"const {ctype} {name} = {text};")

@@ -19,6 +19,7 @@ def share(nest: Nest, sizes: Mapping[str, int]) -> None:
     for expr in nest.program.exprs:
         _point(expr, same)
         found = known.setdefault(_key(nest, expr), _simple(expr, sizes))
+        found.node = found.node or expr.node
         same[id(expr)] = found
     for output in nest.program.outputs:
         output.expr = same.get(id(output.expr), output.expr)

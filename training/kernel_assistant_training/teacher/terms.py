@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant_training.teacher.expressions import ATOM, CHOICE, PRODUCT, SUM, template_shape
+from kernel_assistant_training.teacher.expressions import ATOM, CHOICE, PRODUCT, SUM, free_name, is_node, template_shape
 
 #: Names, numbers and operators of an expression at most.
 LONGEST = 160
@@ -38,12 +38,13 @@ class Load:
 @dataclass(frozen=True, eq=False, slots=True)
 class Apply:
     """C text with {0}, {1}, … for the arguments. What stands behind a condition is in `guarded`: it may only be
-    computed where it is chosen."""
+    computed where it is chosen. `node` is the node of the graph whose value it is, "" for what is inside of one."""
 
     ctype: str
     text: str
     args: tuple[Term, ...]
     guarded: bool = False
+    node: str = ""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,7 +114,8 @@ def digits(place: Place, sizes: tuple[str, ...]) -> tuple[Place, ...]:
 
 
 class Writer:
-    """Terms as text. A term that is read twice becomes a variable, in `lines`, unless it stands behind a condition."""
+    """Terms as text. A value of the graph, and a term that is read twice, becomes a variable, in `lines`, unless it
+    stands behind a condition."""
 
     def __init__(self, load: Callable[[Load], str]) -> None:
         self.load = load
@@ -121,21 +123,34 @@ class Writer:
         self._names: dict[int, tuple[str, int]] = {}
         self._reads: dict[int, int] = {}
         self._alive: list[Term] = []
+        self._roots: set[int] = set()
+        #: Values of the graph that are computed whatever is chosen, in its order.
+        self._own: list[Apply] = []
         self._left = LONGEST
 
-    def count(self, term: Term, times: int = 1) -> None:
+    def count(self, term: Term) -> None:
         """Before anything is written: who is read how often."""
+        self._roots.add(id(term))
+        self._count(term, 1)
+        self._own.sort(key=lambda one: int(one.node[1:]))
+
+    def _count(self, term: Term, times: int) -> None:
         known = id(term) in self._reads
         self._reads[id(term)] = self._reads.get(id(term), 0) + times
         self._alive.append(term)
         if not known and isinstance(term, Apply):
+            if is_node(term.node) and id(term) not in self._roots:
+                self._own.append(term)
             for number, arg in enumerate(term.args):
                 if not (term.guarded and number):
-                    self.count(arg, max(1, term.text.count(f"{{{number}}}")))
+                    self._count(arg, max(1, term.text.count(f"{{{number}}}")))
 
     def text(self, term: Term, guarded: bool = False) -> tuple[str, int]:
         """C text and how tightly it holds together. Raises Unsupported where it would be very long: what stands behind
         a condition is written out as often as it is read."""
+        own, self._own = self._own, []
+        for one in own:
+            self.text(one)
         self._left -= 1
         if self._left < 0:
             raise Unsupported("an expression too long to write by hand")
@@ -145,8 +160,9 @@ class Writer:
             return term.text, term.level
         found = (self.load(term), ATOM) if isinstance(term, Load) else self._apply(term, guarded)
         plain = isinstance(term, Load) and found[0].isidentifier()
-        if not guarded and not plain and self._reads.get(id(term), 0) > 1:
-            name = f"t{len(self._names)}"
+        own = isinstance(term, Apply) and is_node(term.node) and id(term) not in self._roots
+        if not guarded and not plain and (own or self._reads.get(id(term), 0) > 1):
+            name = free_name(term.node if isinstance(term, Apply) else "", {name for name, _ in self._names.values()})
             self.lines.append(f"const {term.ctype} {name} = {found[0]};")
             found = self._names[id(term)] = (name, ATOM)
         return found
