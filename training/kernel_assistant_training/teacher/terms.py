@@ -148,8 +148,8 @@ class Writer:
     def text(self, term: Term, guarded: bool = False) -> tuple[str, int]:
         """C text and how tightly it holds together. Raises Unsupported where it would be very long: what stands behind
         a condition is written out as often as it is read."""
-        own, self._own = self._own, []
-        for one in own:
+        before, self._own = self._own, []
+        for one in before:
             self.text(one)
         self._left -= 1
         if self._left < 0:
@@ -160,8 +160,8 @@ class Writer:
             return term.text, term.level
         found = (self.load(term), ATOM) if isinstance(term, Load) else self._apply(term, guarded)
         plain = isinstance(term, Load) and found[0].isidentifier()
-        own = isinstance(term, Apply) and is_node(term.node) and id(term) not in self._roots
-        if not guarded and not plain and (own or self._reads.get(id(term), 0) > 1):
+        in_graph = isinstance(term, Apply) and is_node(term.node) and id(term) not in self._roots
+        if not guarded and not plain and (in_graph or self._reads.get(id(term), 0) > 1):
             name = free_name(term.node if isinstance(term, Apply) else "", {name for name, _ in self._names.values()})
             self.lines.append(f"const {term.ctype} {name} = {found[0]};")
             found = self._names[id(term)] = (name, ATOM)
