@@ -24,9 +24,10 @@ from tests.common.turns import Turns
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 
-#: Seconds of the clock after which slow tests that have not begun are left out, and counted in the summary: a run with
-#: a limit ends within it on a machine that is half as fast, too.
+#: Seconds of the clock after which slow tests that have not begun are left out, and those after which all others are,
+#: counted in the summary: a run with a limit ends within it on a machine that is half as fast, too.
 SLOW_UNTIL = float(os.environ.get("KERNEL_ASSISTANT_TESTS_SLOW_UNTIL") or "inf")
+UNTIL = float(os.environ.get("KERNEL_ASSISTANT_TESTS_UNTIL") or "inf")
 TURNS = Turns()
 
 # A run in the background (`nohup make test &`) inherits SIGINT as ignored, and would hand that on to every process
@@ -52,6 +53,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture of the test is made."""
     if time.time() > SLOW_UNTIL and item.get_closest_marker("slow"):
         pytest.skip("slow, and no time was left")
+    if time.time() > UNTIL:
+        pytest.skip("no time was left")
 
 
 def pytest_sessionfinish() -> None:
