@@ -126,14 +126,14 @@ template <class F, class... IN> KA_FN int64_t place_row(int64_t n, F f, IN... in
     float held[piece];
     const int64_t count = n - b < piece ? n - b : piece;
     map_row(count, f, held, (in + b)...);
-    for (int64_t c = 0; c < count; c += 64) {
-      const int64_t end = count - c < 64 ? count : c + 64;
-      int found = end - c < 64;
+    int64_t i = 0;
+    for (int found = 0; i + 64 <= count; i += 64) {
 #pragma omp simd reduction(| : found)
-      for (int64_t i = c; i < c + 64 * (end - c == 64); ++i) found |= (held[i] == top) | (held[i] != held[i]);
-      for (int64_t i = c; found && i < end; ++i)
-        if (held[i] == top || held[i] != held[i]) return b + i;
+      for (int64_t k = i; k < i + 64; ++k) found |= (held[k] == top) | (held[k] != held[k]);
+      if (found) break;
     }
+    for (; i < count; ++i)
+      if (held[i] == top || held[i] != held[i]) return b + i;
   }
   return 0;
 }
