@@ -79,9 +79,14 @@ def is_node(name: str) -> bool:
 
 def free_name(node: str, taken: Collection[str]) -> str:
     """The node's name, with a number where it is read at several places; t0, t1, … for what is no node."""
-    if not is_node(node):
-        return next(name for number in count() if (name := f"t{number}") not in taken)
-    return next(name for number in count() if (name := f"{node}_{number}" if number else node) not in taken)
+    if is_node(node):
+        return numbered(node, taken)
+    return next(name for number in count() if (name := f"t{number}") not in taken)
+
+
+def numbered(name: str, taken: Collection[str]) -> str:
+    """`name`, or where that is taken name_1, name_2, …"""
+    return next(found for number in count() if (found := f"{name}_{number}" if number else name) not in taken)
 
 
 class Writer:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.sizes import Size, parse_size
+from kernel_assistant_training.teacher.expressions import numbered
 from kernel_assistant_training.teacher.moves import VIEWS, name_of
 from kernel_assistant_training.teacher.named import Named
 from kernel_assistant_training.teacher.pull import At, Puller, memory_order
@@ -71,21 +72,15 @@ def parameters(found: Sequence[Load]) -> dict[int, str]:
     """A name for each load: its buffer's, with a number where it is read at several places."""
     names: dict[int, str] = {}
     for load in found:
-        taken = set(names.values())
-        name, number = load.buffer, 1
-        while name in taken:
-            name, number = f"{load.buffer}_{number}", number + 1
-        names[id(load)] = name
+        names[id(load)] = numbered(load.buffer, names.values())
     return names
 
 
 def lambda_text(term: Term, arguments: Sequence[tuple[str, str]], names: dict[int, str], captures: bool = False) -> str:
     """`[](float x0) { return …; }` for a term whose loads have names."""
     head = f"[{'=' if captures else ''}]({', '.join(f'{ctype} {name}'.strip() for ctype, name in arguments)})"
-    writer = Writer(lambda load: names[id(load)])
-    writer.count(term)
-    value, _ = writer.text(term)
-    body = "".join(f"\n  {line}" for line in writer.lines)
+    lines, value = Writer(lambda load: names[id(load)]).written(term)
+    body = "".join(f"\n  {line}" for line in lines)
     return f"{head} {{{body}\n  return {value};\n}}" if body else f"{head} {{ return {value}; }}"
 
 

@@ -200,12 +200,10 @@ def _elements(job: Job) -> list[Pieces]:
         text = _source(job, load)
         return f"ka_get({text})" if load.dtype in HALVES else text
 
-    writer = Writer(read)
-    writer.count(job.term)
-    value, _ = writer.text(job.term)
+    lines, value = Writer(read).written(job.term)
     head = f"[=]({', '.join(f'int64_t {letter}' for letter in job.loops.letters)})"
-    if writer.lines:
-        function = "\n  ".join([f"{head} {{", *writer.lines, f"return {value};"]) + "\n}"
+    if lines:
+        function = "\n  ".join([f"{head} {{", *lines, f"return {value};"]) + "\n}"
     else:
         function = f"{head} {{ return {value}; }}"
     sizes = ", ".join(map(named.size, job.loops.sizes))

@@ -114,43 +114,41 @@ def digits(place: Place, sizes: tuple[str, ...]) -> tuple[Place, ...]:
 
 
 class Writer:
-    """Terms as text. A value of the graph, and a term that is read twice, becomes a variable, in `lines`, unless it
-    stands behind a condition."""
+    """Terms as text. A value of the graph, and a term that is read twice, becomes a variable, unless it stands
+    behind a condition. For one term."""
 
     def __init__(self, load: Callable[[Load], str]) -> None:
-        self.load = load
-        self.lines: list[str] = []
+        self._load = load
+        self._lines: list[str] = []
         self._names: dict[int, tuple[str, int]] = {}
         self._reads: dict[int, int] = {}
-        self._alive: list[Term] = []
-        self._roots: set[int] = set()
-        #: Values of the graph that are computed whatever is chosen, in its order.
-        self._own: list[Apply] = []
+        #: Values of the graph that are computed whatever is chosen, by identity.
+        self._own: dict[int, Apply] = {}
         self._left = LONGEST
 
-    def count(self, term: Term) -> None:
-        """Before anything is written: who is read how often."""
-        self._roots.add(id(term))
+    def written(self, term: Term) -> tuple[list[str], str]:
+        """The variables' lines, those of the graph's values in its order, and the term's text with them."""
         self._count(term, 1)
-        self._own.sort(key=lambda one: int(one.node[1:]))
+        self._own.pop(id(term), None)
+        for one in sorted(self._own.values(), key=lambda one: int(one.node[1:])):
+            self._text(one)
+        value, _ = self._text(term)
+        return self._lines, value
 
     def _count(self, term: Term, times: int) -> None:
+        """Who is read how often."""
         known = id(term) in self._reads
         self._reads[id(term)] = self._reads.get(id(term), 0) + times
-        self._alive.append(term)
         if not known and isinstance(term, Apply):
-            if is_node(term.node) and id(term) not in self._roots:
-                self._own.append(term)
+            if is_node(term.node):
+                self._own[id(term)] = term
             for number, arg in enumerate(term.args):
                 if not (term.guarded and number):
                     self._count(arg, max(1, term.text.count(f"{{{number}}}")))
 
-    def text(self, term: Term, guarded: bool = False) -> tuple[str, int]:
+    def _text(self, term: Term, guarded: bool = False) -> tuple[str, int]:
         """C text and how tightly it holds together. Raises Unsupported where it would be very long: what stands behind
         a condition is written out as often as it is read."""
-        before, self._own = self._own, []
-        for one in before:
-            self.text(one)
         self._left -= 1
         if self._left < 0:
             raise Unsupported("an expression too long to write by hand")
@@ -158,17 +156,16 @@ class Writer:
             return self._names[id(term)]
         if isinstance(term, Name):
             return term.text, term.level
-        found = (self.load(term), ATOM) if isinstance(term, Load) else self._apply(term, guarded)
+        found = (self._load(term), ATOM) if isinstance(term, Load) else self._apply(term, guarded)
         plain = isinstance(term, Load) and found[0].isidentifier()
-        in_graph = isinstance(term, Apply) and is_node(term.node) and id(term) not in self._roots
-        if not guarded and not plain and (in_graph or self._reads.get(id(term), 0) > 1):
+        if not guarded and not plain and (id(term) in self._own or self._reads.get(id(term), 0) > 1):
             name = free_name(term.node if isinstance(term, Apply) else "", {name for name, _ in self._names.values()})
-            self.lines.append(f"const {term.ctype} {name} = {found[0]};")
+            self._lines.append(f"const {term.ctype} {name} = {found[0]};")
             found = self._names[id(term)] = (name, ATOM)
         return found
 
     def _apply(self, term: Apply, guarded: bool) -> tuple[str, int]:
-        args = [self.text(arg, guarded or (term.guarded and number > 0)) for number, arg in enumerate(term.args)]
+        args = [self._text(arg, guarded or (term.guarded and number > 0)) for number, arg in enumerate(term.args)]
         template, level, slots = template_shape(term.text)
         needs = dict.fromkeys(range(len(args)), CHOICE)
         for place, need in () if term.guarded else slots:
