@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 
 from kernel_assistant.generator.context import Context, broadcast, cast, dim_size, regroup
 from kernel_assistant.generator.errors import Unsupported
@@ -20,7 +21,7 @@ from kernel_assistant.generator.expr import (
     resolve,
 )
 from kernel_assistant.generator.positions import Place, move
-from kernel_assistant.generator.sizes import Size, add, parse_size
+from kernel_assistant.generator.sizes import Poly, Size, add, mul, parse_size
 from kernel_assistant.records.graph import Operand
 
 Lowering = Callable[[Context], Value | tuple[Value, ...]]
@@ -152,7 +153,7 @@ def _parts(context: Context) -> tuple[Value, ...]:
     place = dimension(context, context.argument(2, "dim", 0), len(value.dims))
     whole, given = dim_size(value.dims[place]), context.node.args[1]
     if not isinstance(whole, int):
-        raise Unsupported(f"{context.node.op} of a dimension of free size")
+        return _named_parts(context, value, place, whole)
     if isinstance(given, list):
         sizes = [int(str(size)) for size in given]
     elif isinstance(given, int):
@@ -162,6 +163,23 @@ def _parts(context: Context) -> tuple[Value, ...]:
         raise Unsupported(f"{context.node.op} by {given!r}")
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
     return tuple(_shifted(context, value, place, size, 1, start) for size, start in zip(sizes, starts, strict=True))
+
+
+def _named_parts(context: Context, value: Value, place: int, whole: Poly) -> tuple[Value, ...]:
+    """The same where sizes are names: as many results as are read, each of its own size and behind those before it."""
+    if not context.graph.dims.keys().isdisjoint(name for names, _ in whole.terms for name in names):
+        raise Unsupported(f"{context.node.op} of a dimension of free size")
+    read = [one for one in context.graph.nodes if one.op == "getitem" and one.args[0] == f"%{context.node.name}"]
+    sizes = {one.args[1]: parse_size(one.spec.shape[place]) for one in read}
+    given = context.node.args[1]
+    starts: list[Size]
+    if isinstance(given, list):
+        starts = [0, *accumulate([parse_size(str(size)) for size in given[:-1]], add)]
+    else:
+        own = given if context.node.op.startswith(("split", "unsafe_split")) else context.node.spec.shape[place]
+        last = max((number for number in sizes if isinstance(number, int)), default=0)
+        starts = [mul(parse_size(str(own)), number) for number in range(last + 1)]
+    return tuple(_shifted(context, value, place, sizes.get(number, 1), 1, start) for number, start in enumerate(starts))
 
 
 def _glu(context: Context) -> Value:

@@ -214,11 +214,12 @@ def _getitem(puller: Puller, node: Node, at: At) -> Term:
     if not isinstance(size, int):
         raise Unsupported("a split of a free dimension")
     if isinstance(given, list):
-        start = sum(numbers(given)[:place])
+        start = " + ".join(map(puller.named.size, numbers(given)[:place]))
     else:
         (number,) = numbers(given)
-        start = place * (-(-size // number) if operator == "chunk" else number)
-    return puller.value(source, replaced(at, dim, _moved(puller, at[dim], start, size)))
+        each = puller.named.size(-(-size // number) if operator == "chunk" else number)
+        start = each if place == 1 else f"{each} * {place}"
+    return puller.value(source, replaced(at, dim, offset(at[dim], start) if place else at[dim]))
 
 
 MOVES: dict[str, Rule] = {

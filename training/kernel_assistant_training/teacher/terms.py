@@ -69,7 +69,7 @@ def offset(place: Place, by: str) -> Place:
         return place
     sign, number = ("-", by[1:]) if by.startswith("-") else ("+", by)
     if place.text == "0":
-        return Place(by, SUM if sign == "-" else ATOM)
+        return Place(by, SUM if sign == "-" or " + " in by else PRODUCT if " * " in by else ATOM)
     return Place(f"{wrapped(place.text, place.level, SUM)} {sign} {number}", SUM, place.uses)
 
 
