@@ -27,7 +27,7 @@ CPU = """// set: PASSES=1
 extern "C" void k0(const k0_args* a) {
   ka::rows(a->rows, D0, [=](int64_t r) {
     const float* x = a->x0 + r * D0;
-    const float s0 = ka_rsqrt((float)(ka::fold_row<ka::add>(D0, [](float v) { return v * v; }, x) / D0) + C0);
+    const float s0 = ka_rsqrt((float)(ka::fold_row<ka::sum>(D0, [](float v) { return v * v; }, x) / D0) + C0);
     for (int pass = 0; pass < PASSES; ++pass) {
       ka::map_row(D0, [=](float v, float p0) { return v * s0 * p0; }, a->out0 + r * D0, x, a->p0);
     }
@@ -43,7 +43,7 @@ CUDA = """// set: T=128 V=4 I=1
 extern "C" __global__ void __launch_bounds__(T) k0(const __grid_constant__ k0_args a) {
   ka::row<T, V, I> x;
   x.load(a.x0 + blockIdx.x * D0, D0);
-  const float s0 = ka_rsqrt(x.fold<ka::add>([](float v) { return v * v; }) / D0 + C0);
+  const float s0 = ka_rsqrt(x.fold<ka::sum>([](float v) { return v * v; }) / D0 + C0);
   x.store(a.out0 + blockIdx.x * D0, [=](float v, float p0, float p1) { return ka_relu(v) * s0 * p0 + p1; }, a.p0, a.p1);
 }
 extern "C" __global__ void __launch_bounds__(T) k1(const __grid_constant__ k1_args a) {

@@ -30,7 +30,7 @@ SOURCE = """// launch: k0(x0, p0, out0, rows=B)
 extern "C" void k0(const k0_args* a) {
   ka::rows(a->rows, D0, [=](int64_t r) {
     const float* x = a->x0 + r * D0;
-    const float s = ka_rsqrt(ka::fold_row<ka::add>(D0, [](float v) { return v * v; }, x) / D0 + C0);
+    const float s = ka_rsqrt(ka::fold_row<ka::sum>(D0, [](float v) { return v * v; }, x) / D0 + C0);
     ka::map_row(D0, [=](float v, float w) { return v * s * w; }, a->out0 + r * D0, x, a->p0);
   });
 }

@@ -42,45 +42,43 @@ SOURCE = """#include "ka/columns.h"
   } \\
   extern "C" void fold_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
     ka::rows(n, c, [=](int64_t r) { \\
-      const double dot = ka::fold_row<ka::add>(c, [](float a, float b) { return a * b; }, x + r * c, y + r * c); \\
-      const double top = ka::fold_row<ka::most>(c, [](float a) { return a; }, x + r * c); \\
-      const double low = ka::fold_row<ka::least>(c, [](float a) { return a; }, x + r * c); \\
+      const double dot = ka::fold_row<ka::sum>(c, [](float a, float b) { return a * b; }, x + r * c, y + r * c); \\
+      const double top = ka::fold_row<ka::max>(c, [](float a) { return a; }, x + r * c); \\
+      const double low = ka::fold_row<ka::min>(c, [](float a) { return a; }, x + r * c); \\
       ka_put(o[r], (float)(dot / c + top - low)); \\
     }); \\
   } \\
   extern "C" void sum_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
     ka::rows(n, c, [=](int64_t r) { \\
-      ka::scan_row<ka::add>(c, [](float a) { return a + 0.5f; }, o + r * c, x + r * c); \\
+      ka::scan_row<ka::sum>(c, [](float a) { return a + 0.5f; }, o + r * c, x + r * c); \\
     }); \\
   } \\
   extern "C" void before_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
     ka::rows(n, c, [=](int64_t r) { \\
       const auto step = [](float a) { return a > 0 ? 1.0009765625f : 0.9990234375f; }; \\
-      ka::scan_row<ka::times, true>(c, step, o + r * c, x + r * c); \\
+      ka::scan_row<ka::prod, true>(c, step, o + r * c, x + r * c); \\
     }); \\
   } \\
   extern "C" void top_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
     ka::rows(n, c, [=](int64_t r) { \\
-      ka::scan_row<ka::most>(c, [](float a) { return a; }, [](float s, float b) { return s + b; }, \\
+      ka::scan_row<ka::max>(c, [](float a) { return a; }, [](float s, float b) { return s + b; }, \\
                              o + r * c, x + r * c, y + r * c); \\
     }); \\
   } \\
   extern "C" void back_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
     ka::rows(n, c, [=](int64_t r) { \\
-      ka::scan_row<ka::add, false, true>(c, [](float a) { return a + 0.5f; }, \\
+      ka::scan_row<ka::sum, false, true>(c, [](float a) { return a + 0.5f; }, \\
                                          [](float s, float b) { return 0.5f * s + b; }, \\
                                          o + r * c, x + r * c, y + r * c); \\
     }); \\
   } \\
   extern "C" void line_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    const ka::shape s = ka::shape1d(c, (c - 1) / 2 + 1, 1); \\
-    ka::pool1d<3, 2>::run<ka::add>(n, s, [](float a) { return a; }, \\
-                             [](float a, int k, float b) { return a / k * b; }, o, x, ka::channel(y, n)); \\
+    ka::window<ka::list<3>, ka::list<2>, ka::list<1>>::run<ka::sum>({n, c}, {n, (c - 1) / 2 + 1}, \\
+        [](float a) { return a; }, [](float a, int k, float b) { return a / k * b; }, o, x, ka::channel(y, n)); \\
   } \\
   extern "C" void window_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    const ka::shape s = ka::shape2d(n, c, n, c, 2, 2); \\
-    ka::pool2d<3, 1, 2>::run<ka::most>(1, s, [](float a) { return -a; }, [](float m, int, float b) { return m + b; }, \\
-                                       o, x, y); \\
+    ka::window<ka::list<3, 3>, ka::list<1, 1>, ka::list<2, 2>, ka::list<2, 2>>::run<ka::max>({n, c}, {n, c}, \\
+        [](float a) { return -a; }, [](float m, int, float b) { return m + b; }, o, x, y); \\
   } \\
   extern "C" void turn_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
     ka::transpose(1, n, c, [](float a, float b) { return 2 * a + b; }, o, x, y); \\
@@ -93,10 +91,10 @@ SOURCE = """#include "ka/columns.h"
   } \\
   extern "C" void down_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
     const auto f = [](float a, float b) { return a * b; }; \\
-    ka::fold_columns<ka::add>(1, n, c, f, [=](float s) { return s / n; }, o, x, y); \\
+    ka::fold_columns<ka::sum>(1, n, c, f, [=](float s) { return s / n; }, o, x, y); \\
   } \\
   extern "C" void below_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::scan_columns<ka::add, true, true>(1, n, c, [](float a) { return a; }, [](float s) { return s + 1; }, o, x); \\
+    ka::scan_columns<ka::sum, true, true>(1, n, c, [](float a) { return a; }, [](float s) { return s + 1; }, o, x); \\
   }
 KERNELS(float) KERNELS(ka_bf16) KERNELS(_Float16)
 """

@@ -136,8 +136,8 @@ def reduced() -> Program:
     ka::load_piece<4>(v, x + e, count);
     for (int k = 0; k < count; ++k) two[0] += v[k] * v[k], two[1] += ka_abs(v[k]), top = ka_max(top, v[k]);
   });
-  ka::block_reduce<128, ka::add>(two);
-  top = ka::block_reduce<128, ka::most>(top);
+  ka::block_reduce<128, ka::sum>(two);
+  top = ka::block_reduce<128, ka::max>(top);
   if (threadIdx.x == 0) a.out0[blockIdx.x] = two[0] / two[1] + top;"""
     return Program(
         header="reduce",
@@ -152,7 +152,7 @@ def reduced() -> Program:
 
 def column_sums() -> Program:
     body = """  float* out = a.out0 + blockIdx.y * a.i;
-  ka::reduce_columns<32, 8, 4, ka::add>(a.x0 + blockIdx.y * a.r * a.i, (int)a.r, a.i, blockIdx.x * 128ll,
+  ka::reduce_columns<32, 8, 4, ka::sum>(a.x0 + blockIdx.y * a.r * a.i, (int)a.r, a.i, blockIdx.x * 128ll,
       [](float x) { return x; },
       [=](int64_t c, int count, const float (&y)[4]) { ka::store_piece<4>(out + c, y, count); });"""
     return Program(

@@ -16,8 +16,8 @@ BOUND = {"float": 2e-6, "ka_bf16": 4e-3, "_Float16": 6e-4}
 SIZES = ((37, 131), (1, 5), (3, 70001), (64, 1024))
 LOOPS = {
     "map": "ka::map_row(n, [](float a) { return ka_gelu(a); }, o, x);",
-    "fold": "o[0] = (float)ka::fold_row<ka::add>(n, [](float a) { return ka_exp(a); }, x);",
-    "largest": "o[0] = (float)ka::fold_row<ka::most>(n, [](float a) { return ka_abs(a); }, x);",
+    "fold": "o[0] = (float)ka::fold_row<ka::sum>(n, [](float a) { return ka_exp(a); }, x);",
+    "largest": "o[0] = (float)ka::fold_row<ka::max>(n, [](float a) { return ka_abs(a); }, x);",
 }
 
 

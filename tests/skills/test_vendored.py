@@ -32,7 +32,7 @@ SOURCE = """#include "plan.h"
 extern "C" void norm(const norm_args* a) {
   ka::rows(a->rows, 256, [=](int64_t r) {
     const float* x = a->x + r * 256;
-    const double mean = ka::fold_row<ka::add>(256, [](float v) { return v * v; }, x) / 256;
+    const double mean = ka::fold_row<ka::sum>(256, [](float v) { return v * v; }, x) / 256;
     const float scale = ka_rsqrt((float)mean + 1e-6f);
     ka::map_row(256, [=](float v, float w) { return v * scale * w; }, a->o + r * 256, x, a->w);
   });

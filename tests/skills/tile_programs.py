@@ -12,7 +12,7 @@ STAGE = {"rows_of_k": 10240, "columns_of_k": 8704}
 
 
 def running(dtype: str) -> Program:
-    name, kind = f"running_sum_{dtype}", "256, 4, 4, ka::add" if dtype == "f32" else "128, 8, 2, ka::add"
+    name, kind = f"running_sum_{dtype}", "256, 4, 4, ka::sum" if dtype == "f32" else "128, 8, 2, ka::sum"
     block = 256 if dtype == "f32" else 128
     body = f"""  const int64_t r = blockIdx.x * a.c;
   ka::scan_row<{kind}>(a.c, [](float x) {{ return 2.0f * x; }}, a.out0 + r, a.x0 + r);"""
@@ -31,7 +31,7 @@ def running(dtype: str) -> Program:
 
 def products_before() -> Program:
     body = """  const int64_t r = blockIdx.x * a.c;
-  ka::scan_row<128, 4, 2, ka::times, true>(a.c, [](float x) { return 1.0f + 0.001f * x; }, a.out0 + r, a.x0 + r);"""
+  ka::scan_row<128, 4, 2, ka::prod, true>(a.c, [](float x) { return 1.0f + 0.001f * x; }, a.out0 + r, a.x0 + r);"""
     return Program(
         header="scan",
         source=kernel("products_before", body, 128),
@@ -47,12 +47,12 @@ def chunked() -> Program:
     source = kernel(
         "chunk_totals",
         """  const int64_t r = blockIdx.y;
-  ka::chunk_total<256, 4, ka::add>(a.c, blockIdx.x, a.parts, [](float x) { return x; }, a.totals + r * a.parts,
+  ka::chunk_total<256, 4, ka::sum>(a.c, blockIdx.x, a.parts, [](float x) { return x; }, a.totals + r * a.parts,
                                    a.x0 + r * a.c);""",
     ) + kernel(
         "chunk_scan",
         """  const int64_t r = blockIdx.y;
-  ka::scan_chunk<256, 4, 4, ka::add>(a.c, blockIdx.x, a.parts, a.totals + r * a.parts, [](float x) { return x; },
+  ka::scan_chunk<256, 4, 4, ka::sum>(a.c, blockIdx.x, a.parts, a.totals + r * a.parts, [](float x) { return x; },
                                      a.out0 + r * a.c, a.x0 + r * a.c);""",
     )
     parts = "min(1056,cdiv(C,4096))"
@@ -79,7 +79,7 @@ def chunked() -> Program:
 
 def running_back() -> Program:
     body = """  const int64_t r = blockIdx.x * a.c;
-  ka::scan_row<128, 4, 2, ka::add, false, true>(a.c, [](float x) { return 2.0f * x; },
+  ka::scan_row<128, 4, 2, ka::sum, false, true>(a.c, [](float x) { return 2.0f * x; },
                                                 [](float s, float y) { return 0.5f * s + y; }, a.out0 + r, a.x0 + r,
                                                 a.x1 + r);"""
     return Program(
@@ -97,11 +97,11 @@ def down() -> Program:
     """Few columns: in pieces first."""
     source = kernel(
         "down_chunks",
-        """  ka::fold_chunks<32, 8, 4, ka::add>(a.n, a.c, a.parts, [](float x, float y) { return x * y; },
+        """  ka::fold_chunks<32, 8, 4, ka::sum>(a.n, a.c, a.parts, [](float x, float y) { return x * y; },
                                      a.w0, a.x0, a.x1);""",
     ) + kernel(
         "down_columns",
-        """  ka::fold_columns<32, 8, 4, ka::add>(a.parts, a.c, [](float s) { return s; },
+        """  ka::fold_columns<32, 8, 4, ka::sum>(a.parts, a.c, [](float s) { return s; },
                                       [=](float s) { return s / a.n; }, a.out0, a.w0);""",
     )
     return Program(
@@ -126,7 +126,7 @@ def down() -> Program:
 
 def below(dtype: str) -> Program:
     name = f"below_{dtype}"
-    body = """  ka::scan_columns<2, ka::add, true, true>(a.b, a.n, a.c, [](float x) { return x; },
+    body = """  ka::scan_columns<2, ka::sum, true, true>(a.b, a.n, a.c, [](float x) { return x; },
                                             [](float s) { return s + 1.0f; }, a.out0, a.x0);"""
     return Program(
         header="columns",
@@ -146,7 +146,7 @@ def below(dtype: str) -> Program:
 
 
 def tall() -> Program:
-    body = """  ka::scan_tall<16, 8, 2, ka::add, true, true>(a.n, a.c, [](float x, float y) { return x * y; },
+    body = """  ka::scan_tall<16, 8, 2, ka::sum, true, true>(a.n, a.c, [](float x, float y) { return x * y; },
                                                [](float s) { return s + 1.0f; }, a.out0, a.x0, a.x1);"""
     return Program(
         header="columns",
@@ -210,8 +210,8 @@ def turned_onto() -> Program:
 
 def pool_beside() -> Program:
     """With a number for each channel, and a tensor of the result's shape."""
-    body = """  const ka::shape s = ka::shape2d(a.h, a.w, a.oh, a.ow, 1, 0);
-  ka::pool<1, 3, 2, 1, 2, 2>::run<2, ka::add>(a.n * a.c, s, [](float x) { return ka_relu(x); },
+    body = """  ka::window<ka::list<3, 2>, ka::list<2, 2>, ka::list<1, 0>>::run<2, ka::sum>({a.n, a.c, a.h, a.w},
+      {a.n, a.c, a.oh, a.ow}, [](float x) { return ka_relu(x); },
       [](float m, int k, float y, float z) { return m / k * y + z; }, a.out0, a.x0, ka::channel(a.p0, a.c), a.x1);"""
     rows, columns = "(H-1)//2+1", "(W-2)//2+1"
     return Program(
@@ -259,9 +259,8 @@ def turned(dtype: str) -> Program:
 
 
 def pool_2d() -> Program:
-    body = """  const ka::shape s = ka::shape2d(a.h, a.w, a.oh, a.ow, 1, 1);
-  ka::pool2d<3, 2>::run<2, ka::most>(a.p, s, [](float x) { return 0.5f * x; }, [](float m, int) { return m; },
-                                         a.out0, a.x0);"""
+    body = """  ka::window<ka::list<3, 3>, ka::list<2, 2>, ka::list<1, 1>>::run<2, ka::max>({a.p, a.h, a.w},
+      {a.p, a.oh, a.ow}, [](float x) { return 0.5f * x; }, [](float m, int) { return m; }, a.out0, a.x0);"""
     return Program(
         header="window",
         source=kernel("pool_2d", body),
@@ -285,9 +284,8 @@ def pool_2d() -> Program:
 
 
 def pool_1d() -> Program:
-    body = """  const ka::shape s = ka::shape1d(a.w, a.ow, 2);
-  ka::pool1d<3, 1, 2>::run<1, ka::most>(a.p, s, [](float x) { return x; }, [](float m, int) { return m; },
-                                            a.out0, a.x0);"""
+    body = """  ka::window<ka::list<3>, ka::list<1>, ka::list<2>, ka::list<2>>::run<1, ka::max>({a.p, a.w}, {a.p, a.ow},
+      [](float x) { return x; }, [](float m, int) { return m; }, a.out0, a.x0);"""
     return Program(
         header="window",
         source=kernel("pool_1d", body),
@@ -300,9 +298,9 @@ def pool_1d() -> Program:
 
 
 def pool_3d() -> Program:
-    body = """  const ka::shape s = {(int)a.d, (int)a.h, (int)a.w, (int)a.od, (int)a.oh, (int)a.ow, 1, 1, 1};
-  ka::pool3d<3, 2>::run<2, ka::add>(a.p, s, [](float x) { return x; }, [](float m, int n) { return m / n; },
-                                        a.out0, a.x0);"""
+    body = """  ka::window<ka::list<3, 3, 3>, ka::list<2, 2, 2>, ka::list<1, 1, 1>>::run<2, ka::sum>(
+      {a.p, a.d, a.h, a.w}, {a.p, a.od, a.oh, a.ow}, [](float x) { return x; }, [](float m, int n) { return m / n; },
+      a.out0, a.x0);"""
     half = {axis: f"({axis.upper()}-1)//2+1" for axis in "dhw"}
     return Program(
         header="window",

@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(T) k0(const __grid_constant__ k0_ar
   const int64_t r = blockIdx.x;
   ka::row_of<T, V, D0> x;
   x.load(a.x0 + r * D0, D0);
-  const float s0 = x.fold<ka::add>([](float v) { return v * v; });
+  const float s0 = x.fold<ka::sum>([](float v) { return v * v; });
   const float n1 = s0 / D0;
   const float n2 = n1 + C0;
   const float n3 = ka_rsqrt(n2);
@@ -177,3 +177,37 @@ def test_a_kernel_reads_a_result_that_an_earlier_one_wrote(target: str) -> None:
     launches = [line for line in source.splitlines() if line.startswith("// launch:")]
     assert [line[len("// launch: ") :].partition(",")[0] for line in launches] == ["k0(x0", "k1(out0"]
     assert ["out1" in line for line in launches] == [False, True]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_window_has_the_lists_of_its_operator(rank: int) -> None:
+    """Kernel, stride, padding and all sizes as the prompt has them, for any number of dimensions."""
+    sizes = (40, 60, 90)[:rank]
+    spec, behind = (
+        TensorSpec(dtype="f32", shape=("B", "12", *map(str, one))) for one in (sizes, [n // 2 for n in sizes])
+    )
+    args: tuple[Operand, ...] = ("%x0", [3] * rank, [2] * rank, [1] * rank)
+    node = Node(name="n0", op=f"max_pool{rank}d", args=args, spec=behind)
+    graph = OpGraph(dims={"B": 64}, inputs=(Value(name="x0", spec=spec),), nodes=(node,), outputs=("n0",))
+    source = answers(canonical(graph), "cpu", Random(0), 1)[0].source
+    lists = ", ".join(f"ka::list<{', '.join([number] * rank)}>" for number in "321")
+    names = [value.shape[2:] for value in (canonical(graph).graph.inputs[0].spec, canonical(graph).graph.nodes[0].spec)]
+    shapes = ", ".join(f"{{a->B, D0, {', '.join(one)}}}" for one in names)
+    assert f"ka::window<{lists}>::run<ka::max>({shapes}," in source
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("last", ["tanh", "softmax.int"])
+def test_a_part_begins_behind_so_many_others(target: str, last: str) -> None:
+    """By the name of a part's size, whatever other products give the same number."""
+    part = ("B", "256")
+    args: tuple[Operand, ...] = ("%n2", -1) if last.startswith("softmax") else ("%n2",)
+    graph = _graph(
+        ("split.Tensor", ("%x0", 256, -1), part),
+        ("getitem", ("%n0", 2), part),
+        ("neg", ("%n1",), part),
+        (last, args, part),
+    )
+    task = canonical(graph)
+    name = task.graph.nodes[0].spec.shape[1]
+    assert f"{name} * 2" in answers(task, target, Random(0), 1)[0].source

@@ -169,9 +169,9 @@ FAULTS: dict[str, dict[str, Edit]] = {
         "unknown_member": in_code(r"\b(a(?:\.|->))([xpb]\d|out\d)\b", r"\1in"),
         "unknown_function": one_of(
             in_code(r"\bka_(\w+)(?=\()", r"ka_\1f"),
-            in_code(r"\bka::add\b", "ka::sum"),
-            in_code(r"\bka::most\b", "ka::max"),
-            in_code(r"\bka::least\b", "ka::min"),
+            in_code(r"\bka::sum\b", "ka::total"),
+            in_code(r"\bka::max\b", "ka::maximum"),
+            in_code(r"\bka::min\b", "ka::minimum"),
             in_code(r"\bka::(pointwise|map_row|fold_row|rows)\b", r"ka::\1s"),
             in_code(r"\.fold<", ".reduce<"),
         ),
@@ -207,7 +207,7 @@ FAULTS: dict[str, dict[str, Edit]] = {
             swap(r"\bka_{}(?=\()", ("relu", "abs", "gelu", "silu", "gelu_tanh")),
             swap(r"\bka_{}(?=\()", ("sqrt", "rsqrt")),
         ),
-        "reduction": swap(r"\bka::{}\b", ("add", "most", "least", "times")),
+        "reduction": swap(r"\bka::{}\b", ("sum", "max", "min", "prod")),
         "constant": one_of(
             in_code(r"(?<![\w.])(\d+\.\d*)f\b", _half),
             in_code(r" [+-] C\d+\b", ""),

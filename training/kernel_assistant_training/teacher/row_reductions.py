@@ -8,7 +8,8 @@ from kernel_assistant_training.teacher.places import plain
 from kernel_assistant_training.teacher.row_scope import RowScope
 from kernel_assistant_training.teacher.sizes import NoForm
 
-OPERATORS = {"sum": "add", "prod": "times", "max": "most", "min": "least", "any": "most", "all": "least"}
+#: Of truth values.
+OPERATORS = {"any": "max", "all": "min"}
 PICK = "({1} == {2} ? {0} : 0)"
 
 
@@ -26,13 +27,13 @@ class RowReductions(RowScope):
             self._pick(reduce, reduce.arg)
         else:
             function, operands = self._function(counted(reduce) or reduce.arg)
-            self._define(reduce, reduce.ctype, self._fold(OPERATORS[reduce.kind], function, operands))
+            self._define(reduce, reduce.ctype, self._fold(OPERATORS.get(reduce.kind, reduce.kind), function, operands))
         return {id(reduce)}
 
     def _fold(self, operator: str, function: str, operands: list[str]) -> str:
         if self._cuda and self._held is not None:
-            if function == "[](float v) { return v; }" and operator in ("add", "most", "least"):
-                return {"add": "x.sum()", "most": "x.max()", "least": "x.min()"}[operator]
+            if function == "[](float v) { return v; }" and operator in ("sum", "max", "min"):
+                return f"x.{operator}()"
             return f"x.fold<ka::{operator}>({', '.join([function, *operands])})"
         kind = f"{self.threads}, V, ka::{operator}" if self._cuda else f"ka::{operator}"
         return f"ka::fold_row<{kind}>({', '.join([self._columns, function, *operands])})"

@@ -22,9 +22,9 @@ MANY_COLUMNS, TALL = 65536, 64
 FEW_ROWS, LONG = 128, 32768
 #: Rows up to which a thread takes one.
 SHORT = 64
-OPERATORS = {"cumsum": "ka::add", "cumprod": "ka::times", "cummax": "ka::most", "cummin": "ka::least"}
+OPERATORS = {"cumsum": "ka::sum", "cumprod": "ka::prod", "cummax": "ka::max", "cummin": "ka::min"}
 #: Operators whose rows can be cut into chunks.
-IN_CHUNKS = ("ka::add", "ka::times")
+IN_CHUNKS = ("ka::sum", "ka::prod")
 
 
 def answers(task: Canonical, target: str, random: Random) -> list[Answer]:

@@ -20,15 +20,15 @@ from kernel_assistant_training.teacher.terms import Apply, Name, Term
 
 #: Operator → what joins values, what they are before, what becomes of the result ({1}: how many there were).
 OPERATORS: dict[str, tuple[str, str, str]] = {
-    "sum": ("ka::add", "{0}", "{0}"),
-    "mean": ("ka::add", "{0}", "{0} / {1}"),
-    "amax": ("ka::most", "{0}", "{0}"),
-    "amin": ("ka::least", "{0}", "{0}"),
-    "max": ("ka::most", "{0}", "{0}"),
-    "min": ("ka::least", "{0}", "{0}"),
-    "prod": ("ka::times", "{0}", "{0}"),
+    "sum": ("ka::sum", "{0}", "{0}"),
+    "mean": ("ka::sum", "{0}", "{0} / {1}"),
+    "amax": ("ka::max", "{0}", "{0}"),
+    "amin": ("ka::min", "{0}", "{0}"),
+    "max": ("ka::max", "{0}", "{0}"),
+    "min": ("ka::min", "{0}", "{0}"),
+    "prod": ("ka::prod", "{0}", "{0}"),
 }
-NORMS = {1: ("ka::add", "ka_abs({0})", "{0}"), 2: ("ka::add", "{0} * {0}", "ka_sqrt({0})")}
+NORMS = {1: ("ka::sum", "ka_abs({0})", "{0}"), 2: ("ka::sum", "{0} * {0}", "ka_sqrt({0})")}
 #: Threads of a multiprocessor's worth of columns, below which n is cut into pieces.
 FEW_COLUMNS, LONG = 16384, 1024
 

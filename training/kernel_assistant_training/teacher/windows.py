@@ -41,10 +41,12 @@ class Pool:
 
     @property
     def type(self) -> str:
-        """`ka::pool_of<ka::list<3, 3>, ka::list<2, 2>>`."""
-        stride = self.stride or (self.kernel if self.dilation else [])
-        lists = [f"ka::list<{', '.join(one)}>" for one in (self.kernel, stride, self.dilation) if one]
-        return f"ka::pool_of<{', '.join(lists)}>"
+        """`ka::window<ka::list<3, 3>, ka::list<2, 2>>`: as far as the operator's own lists go."""
+        lists = [self.kernel, self.stride, self.padding, self.dilation]
+        while not lists[-1]:
+            lists.pop()
+        texts = [f"ka::list<{', '.join(one)}>" for one in lists]
+        return f"ka::window<{', '.join(texts)}>"
 
 
 def answers(task: Canonical, target: str, random: Random) -> list[Answer]:
@@ -136,27 +138,24 @@ def _written(named: Named, place: Around, pool: Pool) -> list[Answer]:
     if not is_home(load, place.source, named) or any(one.dtype not in FLOATS for one in [load, *place.after_loads]):
         raise Unsupported("an input that is read elsewhere")
     prefix = named.prefix
-    shape = place.source_shape
-    planes = named.product(shape[: -pool.dims], "")
-    insides, outs = ([named.size(size) for size in one[-pool.dims :]] for one in (shape, place.shape))
-    lists = [f"{{{', '.join(one)}}}" for one in (insides, outs, pool.padding) if one]
-    geometry = f"const ka::shape s = ka::shape_of({', '.join(lists)});"
+    sizes, outs = ([named.size(size) for size in one] for one in (place.source_shape, place.shape))
+    shapes = ", ".join(f"{{{', '.join(one)}}}" for one in (sizes, outs))
     names = parameters([load, *place.after_loads])
     before = lambda_text(place.before, [("float", names[id(load)])], names)
     arguments = [("float", place.hole.text), ("int", "count" if pool.divisor == "count" else "")]
     arguments += [("float", names[id(one)]) for one in place.after_loads]
     after = lambda_text(place.after, arguments, names)
     more = [_beside(named, place, one, pool) for one in place.after_loads]
-    operator = "ka::add" if pool.divisor else "ka::most"
-    operands = ",\n    ".join([before, after, ", ".join([f"{prefix}out0", prefix + load.buffer, *more])])
+    operator = "ka::sum" if pool.divisor else "ka::max"
+    operands = ",\n    ".join([shapes, before, after, ", ".join([f"{prefix}out0", prefix + load.buffer, *more])])
     if named.target == "cpu":
-        body = [geometry, f"{pool.type}::run<{operator}>(a->planes, s, {operands});"]
-        return [Answer(pieces(named, "", [f"planes={planes}"], "", "ka/window.h", body).source(), ("window",))]
-    body = [geometry, f"{pool.type}::run<R, {operator}>(a.planes, s, {operands});"]
+        body = [f"{pool.type}::run<{operator}>({operands});"]
+        return [Answer(pieces(named, "", [], "", "ka/window.h", body).source(), ("window",))]
+    body = [f"{pool.type}::run<R, {operator}>({operands});"]
     found = []
     for threads, together in _schedules(pool, place.shape[-2] if pool.dims > 1 else 1, load.dtype in HALVES):
-        sets, grid = f"T={threads} R={together}", f"grid=cdiv({'*'.join([planes, *outs])},T*R) block=T"
-        made = pieces(named, sets, [f"planes={planes}"], grid, "ka/window.cuh", body)
+        sets, grid = f"T={threads} R={together}", f"grid=cdiv({named.product(place.shape, '')},T*R) block=T"
+        made = pieces(named, sets, [], grid, "ka/window.cuh", body)
         found.append(Answer(made.source(), ("window",)))
     return found
 

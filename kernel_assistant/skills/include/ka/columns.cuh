@@ -1,13 +1,13 @@
 // Over a dimension that is not the last, of [outer][n][inner]: reductions to [outer][inner], and running sums.
 //
-//   ka::fold_columns<32, 8, 4, ka::add>(n, inner, [](float x) { return x; }, [=](float s) { return s / n; }, a.out0, a.x0);
+//   ka::fold_columns<32, 8, 4, ka::sum>(n, inner, [](float x) { return x; }, [=](float s) { return s / n; }, a.out0, a.x0);
 //                                                    // plan: grid outer · cdiv(inner, 32 · 4), block 32 · 8
-//   ka::scan_columns<4, ka::add>(outer, n, inner, f, g, a.out0, a.x0);
+//   ka::scan_columns<4, ka::sum>(outer, n, inner, f, g, a.out0, a.x0);
 //                                                    // plan: grid cdiv(outer · cdiv(inner, 4), 256), block 256
 //
 // The first function is of the inputs, the second of each result. X·Y threads have X·V columns, each a share of n. The
 // running sums and products of scan_columns may be EXCLUSIVE or go BACK, as in scan.cuh.
-// Fewer columns than threads: `ka::scan_tall<32, 16, 1, ka::add>(n, inner, f, g, a.out0, a.x0)` has Y threads below each
+// Fewer columns than threads: `ka::scan_tall<32, 16, 1, ka::sum>(n, inner, f, g, a.out0, a.x0)` has Y threads below each
 // other, each with a share of n that it reads twice; grid and block as for `fold_columns`.
 // Few columns: `ka::fold_chunks` first, f of each of `parts` pieces of n into a scratch buffer [outer, parts, inner]
 // (grid outer · parts · cdiv(inner, X·V)), then `ka::fold_columns` over `parts`.

@@ -1,7 +1,7 @@
 // CPU: over a dimension that is not the last, of [outer][n][inner]: reductions to [outer][inner], and running sums.
 //
-//   ka::fold_columns<ka::add>(outer, n, inner, [](float x) { return x; }, [=](float s) { return s / n; }, a->out0, a->x0);
-//   ka::scan_columns<ka::add>(outer, n, inner, f, g, a->out0, a->x0);
+//   ka::fold_columns<ka::sum>(outer, n, inner, [](float x) { return x; }, [=](float s) { return s / n; }, a->out0, a->x0);
+//   ka::scan_columns<ka::sum>(outer, n, inner, f, g, a->out0, a->x0);
 //
 // The first function is of the inputs, the second of each result. Sums of 64 rows are float, their total and the carry
 // of scans are double. The running sums and products of scan_columns may be EXCLUSIVE or go BACK, as in scan.h.

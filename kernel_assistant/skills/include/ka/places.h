@@ -8,14 +8,7 @@ namespace ka {
 struct shape {
   int d, h, w, od, oh, ow, pd, ph, pw;
 };
-KA_FN shape shape1d(int64_t w, int64_t ow, int pw) { return {1, 1, (int)w, 1, 1, (int)ow, 0, 0, pw}; }
-KA_FN shape shape2d(int64_t h, int64_t w, int64_t oh, int64_t ow, int ph, int pw) {
-  return {1, (int)h, (int)w, 1, (int)oh, (int)ow, 0, ph, pw};
-}
-KA_FN shape shape3d(int64_t d, int64_t h, int64_t w, int64_t od, int64_t oh, int64_t ow, int pd, int ph, int pw) {
-  return {(int)d, (int)h, (int)w, (int)od, (int)oh, (int)ow, pd, ph, pw};
-}
-// The same for any number of dimensions, outermost first: `shape_of({h, w}, {oh, ow}, {ph, pw})`, `shape_of({w}, {ow})`.
+// Earlier names, which the model that ships writes: `shape_of({h, w}, {oh, ow}, {ph, pw})`, `shape_of({w}, {ow})`.
 template <int R> KA_FN shape shape_of(const int64_t (&in)[R], const int64_t (&out)[R], const int64_t (&pad)[R]) {
   const auto at = [](const int64_t (&sizes)[R], int back, int none) {
     return back < R ? (int)sizes[back < R ? R - 1 - back : 0] : none;
@@ -28,14 +21,36 @@ template <int R> KA_FN shape shape_of(const int64_t (&in)[R], const int64_t (&ou
   return shape_of(in, out, none);
 }
 
-// Numbers of a window, outermost dimension first: `ka::pool_of<ka::list<3, 3>, ka::list<2, 2>>`.
+// Numbers of a window, outermost dimension first, as torch has them: `ka::window<ka::list<3, 3>, ka::list<2, 2>>`.
 template <int... N> struct list {
-  // Counted from the end; 1 where there is none.
-  KA_FN constexpr int last(int back) {
-    const int all[] = {1, N...}, n = sizeof...(N);
-    return back < n ? all[n - back] : 1;
+  static constexpr int count = sizeof...(N);
+  // Counted from the end; `none` where there is none.
+  KA_FN constexpr int last(int back, int none = 1) {
+    const int all[] = {none, N...};
+    return back < count ? all[count - back] : none;
   }
 };
+template <class A, class B> struct either {
+  using of = A;
+};
+template <class B> struct either<list<>, B> {
+  using of = B;
+};
+// Sizes of a window's input and output with all their dimensions, `ka::list<…>` of the padding.
+template <class K, class P, int R> KA_FN shape shape_within(const int64_t (&in)[R], const int64_t (&out)[R]) {
+  static_assert(K::count <= 3 && K::count <= R, "windows have one to three dimensions, the last of the tensor's");
+  const auto at = [](const int64_t (&sizes)[R], int back) {
+    return back < K::count ? (int)sizes[R - 1 - back] : 1;
+  };
+  return {at(in, 2),  at(in, 1),  at(in, 0),     at(out, 2),    at(out, 1),
+          at(out, 0), P::last(2, 0), P::last(1, 0), P::last(0, 0)};
+}
+// How many windows lie beside each other in the dimensions before: batch and channels.
+template <class K, int R> KA_FN int64_t planes_of(const int64_t (&in)[R]) {
+  int64_t count = 1;
+  for (int dim = 0; dim + K::count < R; ++dim) count *= in[dim];
+  return count;
+}
 // How many positions a window has: `ka::cells<3, 3>` is 9.
 template <int... N> constexpr int cells = (1 * ... * N);
 

@@ -1,10 +1,10 @@
 // Reductions over a warp and over a block; every thread gets the result, and the order is always the same.
 //
-//   const float total = ka::block_reduce<256, ka::add>(mine);    // a block of 256 threads, all of them
+//   const float total = ka::block_reduce<256, ka::sum>(mine);    // a block of 256 threads, all of them
 //   float two[2] = {x, x * x};
-//   ka::block_reduce<256, ka::add>(two);                          // several values, the same two barriers
+//   ka::block_reduce<256, ka::sum>(two);                          // several values, the same two barriers
 //
-// Operators: add, times, most, least (a NaN wins), and chan (welford.cuh), rescale (softmax.cuh) for their structs.
+// Operators: sum, prod, max, min (a NaN wins), and chan (welford.cuh), rescale (softmax.cuh) for their structs.
 // Any value of whole 4-byte words goes: float, double, int, int64_t, a struct of them. THREADS is a multiple of 32, or 1:
 // each thread for itself.
 #pragma once
@@ -13,10 +13,15 @@
 
 namespace ka {
 
-using add = ka_sum;
-using times = ka_prod;
-using most = ka_top;
-using least = ka_bottom;
+using sum = ka_sum;
+using prod = ka_prod;
+using max = ka_top;
+using min = ka_bottom;
+// Earlier names, which the model that ships writes.
+using add = sum;
+using times = prod;
+using most = max;
+using least = min;
 
 template <class OP, class S> struct neutral {
   KA_FN S value() { return S::none(); }

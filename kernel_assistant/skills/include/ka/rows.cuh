@@ -118,13 +118,13 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
     return block_reduce<THREADS, OP>(total);
   }
   __device__ __forceinline__ C sum() const {
-    return fold<add>([](C x) { return x; });
+    return fold<ka::sum>([](C x) { return x; });
   }
   __device__ __forceinline__ C max() const {
-    return fold<most>([](C x) { return x; });
+    return fold<ka::max>([](C x) { return x; });
   }
   __device__ __forceinline__ C min() const {
-    return fold<least>([](C x) { return x; });
+    return fold<ka::min>([](C x) { return x; });
   }
   // Column of the largest f(v): the first of them, or of the NaNs.
   template <class F> __device__ __forceinline__ int64_t place(F f) const {
@@ -134,12 +134,12 @@ template <int THREADS, int V, int ITEMS, class C = float> struct row {
 #pragma unroll
       for (int k = 0; k < V; ++k)
         if (column(i, k) < n) key = ka_max(key, ka_key((C)f(v[i][k]), (int64_t)column(i, k)));
-    return ka_key_place(block_reduce<THREADS, most>(key));
+    return ka_key_place(block_reduce<THREADS, ka::max>(key));
   }
   // The row is in registers, so the mean comes first and the squares are taken around it.
   __device__ __forceinline__ ka::moments<C> moments() const {
     const C mean = sum() / C(n);
-    return {C(n), mean, fold<add>([=](C x) { return (x - mean) * (x - mean); })};
+    return {C(n), mean, fold<ka::sum>([=](C x) { return (x - mean) * (x - mean); })};
   }
   // p[column] = f(v, in[column], …).
   template <class T, class F, class... IN> __device__ __forceinline__ void store(T* p, F f, const IN&... in) const {
@@ -275,7 +275,7 @@ template <int THREADS, int V, class C = float, class F, class... IN> KA_FN int64
       if (k < count)
         key = ka_max(key, ka_key((C)call(f, x, k, std::make_index_sequence<sizeof...(IN)>()), (int64_t)(e + k)));
   });
-  return ka_key_place(block_reduce<THREADS, most>(key));
+  return ka_key_place(block_reduce<THREADS, ka::max>(key));
 }
 
 }  // namespace ka

@@ -3,35 +3,40 @@
 //   extern "C" void rms(const rms_args* a) {
 //     ka::rows(a->rows, a->cols, [=](int64_t r) {
 //       const float* x = a->x0 + r * a->cols;
-//       const float mean = ka::fold_row<ka::add>(a->cols, [](float v) { return v * v; }, x) / a->cols;
+//       const float mean = ka::fold_row<ka::sum>(a->cols, [](float v) { return v * v; }, x) / a->cols;
 //       const float scale = ka_rsqrt(mean + 1e-6f);
 //       ka::map_row(a->cols, [=](float v, float w) { return v * scale * w; }, a->out0 + r * a->cols, x, a->p0);
 //     });
 //   }
 //
-// Operators: add, times, most, least (a NaN wins). A row is read again from the cache, which is cheaper here than to
+// Operators: sum, prod, max, min (a NaN wins). A row is read again from the cache, which is cheaper here than to
 // keep it. Row operands and column operands (weights) are both pointers to n elements.
 #pragma once
 #include "ka/pointwise.h"
 
 namespace ka {
 
-struct add {
+struct sum {
   template <class C> KA_FN C join(C a, C b) { return a + b; }
   template <class C> KA_FN C none() { return C(0); }
 };
-struct times {
+struct prod {
   template <class C> KA_FN C join(C a, C b) { return a * b; }
   template <class C> KA_FN C none() { return C(1); }
 };
-struct most {
+struct max {
   template <class C> KA_FN C join(C a, C b) { return ka_max(a, b); }
   template <class C> KA_FN C none() { return C(-INFINITY); }
 };
-struct least {
+struct min {
   template <class C> KA_FN C join(C a, C b) { return ka_min(a, b); }
   template <class C> KA_FN C none() { return C(INFINITY); }
 };
+// Earlier names, which the model that ships writes.
+using add = sum;
+using times = prod;
+using most = max;
+using least = min;
 
 // f(row) for every row; `columns` says how much work one is.
 template <class F> KA_FN void rows(int64_t count, int64_t columns, F f) {
@@ -105,7 +110,7 @@ template <class F, class... O> KA_FN void spread_piece(int64_t n, float mean, do
   for (int k = 0; k < lanes; ++k) sums[0] += first[k], sums[1] += second[k];
 }
 template <class F, class T, class... IN> KA_FN moments row_moments(int64_t n, F f, T first, IN... in) {
-  const float mean = (float)(fold_row<add>(n, f, first, in...) / (double)n);
+  const float mean = (float)(fold_row<ka::sum>(n, f, first, in...) / (double)n);
   double sums[2] = {0, 0};
   for (int64_t b = 0; b < n; b += piece) {
     const int64_t count = n - b < piece ? n - b : piece;
@@ -121,7 +126,7 @@ KA_FN float variance(const moments& of, int correction = 0) { return (float)(of.
 
 // Column of the largest f(in[column], …): the first of them, or of the NaNs.
 template <class F, class... IN> KA_FN int64_t place_row(int64_t n, F f, IN... in) {
-  const float top = (float)fold_row<most>(n, f, in...);
+  const float top = (float)fold_row<ka::max>(n, f, in...);
   for (int64_t b = 0; b < n; b += piece) {
     float held[piece];
     const int64_t count = n - b < piece ? n - b : piece;
@@ -139,14 +144,14 @@ template <class F, class... IN> KA_FN int64_t place_row(int64_t n, F f, IN... in
 }
 
 template <class F, class... IN> KA_FN void softmax_row(int64_t n, F f, float* out, const IN*... in) {
-  const float top = (float)fold_row<most>(n, f, in...);
+  const float top = (float)fold_row<ka::max>(n, f, in...);
   map_row(n, [=](auto... x) { return ka_exp(f(x...) - top); }, out, in...);
-  const float share = (float)(1.0 / fold_row<add>(n, [](float x) { return x; }, out));
+  const float share = (float)(1.0 / fold_row<ka::sum>(n, [](float x) { return x; }, out));
   map_row(n, [=](float x) { return x * share; }, out, out);
 }
 template <class F, class T, class... IN> KA_FN void softmax_row(int64_t n, F f, T* out, const IN*... in) {
-  const float top = (float)fold_row<most>(n, f, in...);
-  const float share = (float)(1.0 / fold_row<add>(n, [=](auto... x) { return ka_exp(f(x...) - top); }, in...));
+  const float top = (float)fold_row<ka::max>(n, f, in...);
+  const float share = (float)(1.0 / fold_row<ka::sum>(n, [=](auto... x) { return ka_exp(f(x...) - top); }, in...));
   map_row(n, [=](auto... x) { return ka_exp(f(x...) - top) * share; }, out, in...);
 }
 

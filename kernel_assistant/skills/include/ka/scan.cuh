@@ -1,7 +1,7 @@
 // Running sums and products of rows. Inside a warp they are float, what came before it is double: a row of any length
 // keeps its accuracy (a plain float scan over 65,536 elements misses 1e-4), and the order is always the same.
 //
-//   ka::scan_row<256, 4, 4, ka::add>(a.cols, [](float x) { return x; }, a.out0 + row, a.x0 + row);    // a block a row
+//   ka::scan_row<256, 4, 4, ka::sum>(a.cols, [](float x) { return x; }, a.out0 + row, a.x0 + row);    // a block a row
 //
 // THREADS·N ≤ 1024; N vectors of V a thread and tile. EXCLUSIVE: each element gets what came before it. BACK: from the
 // row's end to its beginning. A second function, in front of the output, is what becomes of each result; it gets the

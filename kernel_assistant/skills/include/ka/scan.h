@@ -1,12 +1,12 @@
 // CPU: running sums and products of a row; sums within sixteen elements are float, the carry is double.
 //
 //   ka::rows(a->rows, a->cols, [=](int64_t r) {
-//     ka::scan_row<ka::add>(a->cols, [](float x) { return x; }, a->out0 + r * a->cols, a->x0 + r * a->cols);
+//     ka::scan_row<ka::sum>(a->cols, [](float x) { return x; }, a->out0 + r * a->cols, a->x0 + r * a->cols);
 //   });
 //
 // EXCLUSIVE: each element gets what came before it. BACK: from the row's end to its beginning. A second function, in front
-// of the output, is what becomes of each result; it gets the operands that the first does not take. Operators: add, times,
-// most, least.
+// of the output, is what becomes of each result; it gets the operands that the first does not take. Operators: sum, prod,
+// max, min.
 #pragma once
 #include <type_traits>
 #include <utility>
@@ -23,10 +23,10 @@ template <class OP> struct scanning {
     }
   }
 };
-template <> struct scanning<add> {
+template <> struct scanning<ka::sum> {
   KA_FN void run(float* t, int n, double& carry, bool exclusive) { ka_scan_sum(t, n, carry, exclusive); }
 };
-template <> struct scanning<times> {
+template <> struct scanning<ka::prod> {
   KA_FN void run(float* t, int n, double& carry, bool exclusive) { ka_scan_prod(t, n, carry, exclusive); }
 };
 

@@ -1,8 +1,8 @@
 // CPU: pooling windows of one to three dimensions, a line of the output at a time, vectorised along it.
 //
-//   using pool = ka::pool_of<ka::list<3, 3>, ka::list<2, 2>>;   // kernel, stride; ka::pool2d<3, 2> is the same
-//   const ka::shape s = ka::shape_of({h, w}, {oh, ow}, {1, 1});            // padding 1
-//   pool::run<ka::most>(a->planes, s, [](float x) { return x; }, [](float m, int) { return m; }, a->out0, a->x0);
+//   using window = ka::window<ka::list<3, 3>, ka::list<2, 2>, ka::list<1, 1>>;   // kernel, stride, padding, dilation
+//   window::run<ka::max>({a->b, a->c, a->h, a->w}, {a->b, a->c, a->oh, a->ow},
+//       [](float x) { return x; }, [](float m, int) { return m; }, a->out0, a->x0);
 //
 // The second function gets the result and how many positions of the window were inside the input: an average is
 // `sum / count`, or `sum / ka::cells<3, 3>` where padding counts. A window with no position inside gives the operator's neutral value.
@@ -80,11 +80,18 @@ template <int KD, int KH, int KW, int SD, int SH, int SW, int DD = 1, int DH = 1
     to.done(n);
   }
 };
-// From lists as torch has them, for any number of dimensions: kernel, stride, dilation.
+// From lists as torch has them, for any number of dimensions: kernel, stride (the kernel's where it is empty), padding,
+// dilation.
+template <class K, class S = list<>, class P = list<>, class D = list<>> struct window {
+  using step = typename either<S, K>::of;
+  using windows = pool<K::last(2), K::last(1), K::last(0), step::last(2), step::last(1), step::last(0), D::last(2), D::last(1), D::last(0)>;
+  template <class OP, int N, class F, class G, class T, class U, class... O>
+  KA_FN void run(const int64_t (&sizes)[N], const int64_t (&results)[N], F before, G after, U* out, const T* in, const O&... more) {
+    windows::template run<OP>(planes_of<K>(sizes), shape_within<K, P>(sizes, results), before, after, out, in, more...);
+  }
+};
+// Earlier names, which the model that ships writes.
 template <class K, class S = K, class D = list<>>
 using pool_of = pool<K::last(2), K::last(1), K::last(0), S::last(2), S::last(1), S::last(0), D::last(2), D::last(1), D::last(0)>;
-template <int K, int S = K, int D = 1> using pool1d = pool<1, 1, K, 1, 1, S, 1, 1, D>;
-template <int K, int S = K, int D = 1> using pool2d = pool<1, K, K, 1, S, S, 1, D, D>;
-template <int K, int S = K, int D = 1> using pool3d = pool<K, K, K, S, S, S, D, D, D>;
 
 }  // namespace ka
