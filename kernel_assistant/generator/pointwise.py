@@ -13,7 +13,8 @@ UNARY = {
     name: f"ka_{name}({{0}})"
     for name in (
         "abs exp exp2 log log2 log10 log1p expm1 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc "
-        "floor ceil round trunc frac sign sgn sigmoid relu relu6 silu mish hardsigmoid hardswish log_sigmoid selu"
+        "floor ceil round trunc frac sign sgn sigmoid relu relu6 silu mish hardsigmoid hardswish log_sigmoid selu "
+        "asinh acosh atanh sinc angle"
     ).split()
 }
 UNARY |= {"neg": "-{0}", "reciprocal": "1 / {0}", "square": "{0} * {0}", "positive": "{0}", "bitwise_not": "!{0}"}
@@ -49,6 +50,13 @@ BINARY = {
     "atan2": "ka_atan2({0}, {1})",
     "hypot": "ka_sqrt({0} * {0} + {1} * {1})",
     "xlogy": "({0} == 0 ? 0 : {0} * ka_log({1}))",
+    "fmax": "ka_fmax({0}, {1})",
+    "fmin": "ka_fmin({0}, {1})",
+    "copysign": "ka_copysign({0}, {1})",
+    "logaddexp": "ka_logaddexp({0}, {1})",
+    "logaddexp2": "ka_logaddexp2({0}, {1})",
+    "heaviside": "ka_heaviside({0}, {1})",
+    "ldexp": "{0} * ka_exp2({1})",
 }
 BOOLEAN = {"and": "({0} & {1})", "or": "({0} | {1})", "xor": "({0} ^ {1})"}
 COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
@@ -290,6 +298,8 @@ SPECIAL: dict[str, Callable[[Context], Value]] = {
     "logical_not": _logical("!{0}"),
     "isnan": _test("({0} != {0})"),
     "isinf": _test("(ka_abs({0}) == INFINITY)"),
+    "isfinite": _test("(ka_abs({0}) < INFINITY)"),
+    "signbit": _test("ka_signbit({0})"),
     "full": _fill(None),
     "full_like": _fill(None),
     "ones": _fill(1),

@@ -1,12 +1,13 @@
-"""Sooner exports: of torch's composite operators only those of a program are made ready."""
+"""Composite operators of torch: only those of a program are made ready; second names become the first ones."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from torch._C import DispatchKey
+from torch._C import DispatchKey, _dispatch_has_kernel_for_dispatch_key
 from torch._ops import OperatorBase, OpOverload
 from torch.export import ExportedProgram, exported_program
 from torch.fx import GraphModule
@@ -42,10 +43,34 @@ _PLAIN = frozenset(
     )
 )
 
+#: Second names of other operators, and calls of others with certain numbers. One operator has one name in a graph.
+_SPELLINGS = frozenset(
+    "aten::" + name
+    for name in (
+        "absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh clip concat concatenate divide fix fliplr "
+        "flipud greater greater_equal less less_equal moveaxis multiply negative not_equal row_stack special_digamma "
+        "special_erf special_erfc special_exp2 special_expit special_expm1 special_gammaln special_log1p special_logit "
+        "special_logsumexp special_psi special_round special_sinc subtract swapdims true_divide vstack"
+    ).split()
+)
+_OF_TWO_TENSORS = ("aten.max.other", "aten.min.other")
+
+
+def spellings(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
+    """For `run_decompositions`: operators of the graph that are other names, each with what torch makes of it."""
+    composite = DispatchKey.CompositeImplicitAutograd
+    targets = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
+    return {
+        target: partial(target._op_dk, composite)
+        for target in targets
+        if (target._schema.name in _SPELLINGS or str(target) in _OF_TWO_TENSORS)
+        and _dispatch_has_kernel_for_dispatch_key(target.name(), composite)  # type: ignore[no-untyped-call]
+    }
+
 
 @contextlib.contextmanager
 def only_those_of(program: ExportedProgram) -> Iterator[None]:
-    """Within it, `program.run_decompositions({})` gives what it always gives, sooner.
+    """Within it, `program.run_decompositions` gives what it always gives, sooner.
 
     So that none of its composite operators is taken apart, torch gives each of some five hundred that it knows another
     implementation, and takes all of them back afterwards. An operator that is not in the graph can only be met inside

@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from .composites import only_those_of
+from .composites import only_those_of, spellings
 from .graph_writer import GraphWriter
 from .recurrent import right_states
 from .worker_errors import user_streams
@@ -97,7 +97,7 @@ def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[s
     through `.data`, so the module's behaviour is checked first."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     with _silence(), right_states(), torch.no_grad(), only_those_of(program):
-        program = program.run_decompositions({})
+        program = program.run_decompositions(spellings(program))
         _mend_shapes(program.graph)
     writer = GraphWriter(program, tensors)
     graph = writer.write()

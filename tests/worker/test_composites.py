@@ -74,3 +74,28 @@ def test_a_torch_without_it_exports_as_before(monkeypatch: pytest.MonkeyPatch) -
     before = _traced(module, (X,))
     monkeypatch.setattr(composites, "_preserved", lambda program: None)
     assert _traced(module, (X,)) == before
+
+
+Y = torch.randn(4, 6)
+SPELLED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "multiply": (lambda x, y: x.multiply(y), lambda x, y: x * y),
+    "divide by mode": (lambda x, y: x.divide(y, rounding_mode="floor"), lambda x, y: x.div(y, rounding_mode="floor")),
+    "subtract": (lambda x, y: torch.subtract(x, y, alpha=2), lambda x, y: torch.sub(x, y, alpha=2)),
+    "negative, absolute": (lambda x, y: x.negative().absolute(), lambda x, y: x.neg().abs()),
+    "greater": (lambda x, y: x.greater(0.5) | x.less_equal(y), lambda x, y: x.gt(0.5) | x.le(y)),
+    "clip": (lambda x, y: x.clip(-0.5, 1), lambda x, y: x.clamp(-0.5, 1)),
+    "concat": (lambda x, y: torch.concat([x, y], 1), lambda x, y: torch.cat([x, y], 1)),
+    "max of two": (torch.max, torch.maximum),
+    "min of two": (torch.min, torch.minimum),
+    "arctan2": (lambda x, y: torch.arctan2(x, y).arcsinh(), lambda x, y: torch.atan2(x, y).asinh()),
+    "special": (lambda x, y: torch.special.expit(x) + torch.special.erf(y), lambda x, y: x.sigmoid() + y.erf()),
+    "flips": (lambda x, y: x.fliplr() + y.flipud(), lambda x, y: x.flip(1) + y.flip(0)),
+    "axes": (lambda x, y: x.moveaxis(0, 1) * y.swapdims(0, 1), lambda x, y: x.permute(1, 0) * y.transpose(0, 1)),
+    "beside a composite": (lambda x, y: F.linear(x.absolute(), y), lambda x, y: F.linear(x.abs(), y)),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_an_operator_has_one_name(name: str) -> None:
+    mine, plain = (_traced(Function(one), (X, Y))[0] for one in SPELLED[name])
+    assert mine["nodes"] == plain["nodes"] and mine["outputs"] == plain["outputs"]

@@ -96,6 +96,40 @@ template <class T> KA_FN T ka_xlogy(T x, T y) { return y != y ? y : (x == T(0) ?
 template <class T> KA_FN T ka_cross_entropy(T x, T y) {
   return (y - T(1)) * ka_max(ka_log1p(-x), T(-100)) - y * ka_max(ka_log(x), T(-100));
 }
+// A nan on one side loses.
+template <class T> KA_FN T ka_fmax(T a, T b) { return (a >= b) | (b != b) ? a : b; }
+template <class T> KA_FN T ka_fmin(T a, T b) { return (a <= b) | (b != b) ? a : b; }
+KA_FN bool ka_signbit(float x) { return ka_as_int(x) < 0; }
+KA_FN bool ka_signbit(double x) { return copysign(1.0, x) < 0.0; }
+template <class T> KA_FN T ka_copysign(T x, T y) { return ka_signbit(x) == ka_signbit(y) ? x : -x; }
+// log(e^a + e^b) = max + log(1 + e^-|a - b|), where two infinities of one sign leave no difference.
+template <class T> KA_FN T ka_logaddexp(T a, T b) {
+  return ka_max(a, b) + ka_log1p_unit(ka_exp(a == b ? T(0) : -ka_abs(a - b)));
+}
+template <class T> KA_FN T ka_logaddexp2(T a, T b) {
+  const T apart = a == b ? T(0) : -ka_abs(a - b) * T(0.69314718055994530942);
+  return ka_max(a, b) + ka_log1p_unit(ka_exp(apart)) * T(1.44269504088896340736);
+}
+// log(x + √(x² + 1)) = log(1 + x + x²/(1 + √(x² + 1))); of what is large the square would overflow.
+template <class T> KA_FN T ka_asinh(T x) {
+  const T a = ka_abs(x), near = ka_log1p(a + a * a / (T(1) + ka_sqrt(a * a + T(1))));
+  return ka_copysign(a > T(1e9) ? ka_log(a) + T(0.69314718055994530942) : near, x);
+}
+template <class T> KA_FN T ka_acosh(T x) {
+  const T above = x - T(1), near = ka_log1p(above + ka_sqrt(above) * ka_sqrt(above + T(2)));
+  return x > T(1e9) ? ka_log(x) + T(0.69314718055994530942) : near;
+}
+template <class T> KA_FN T ka_atanh(T x) {
+  const T a = ka_abs(x);
+  return ka_copysign(T(0.5) * ka_log1p(T(2) * a / (T(1) - a)), x);
+}
+template <class T> KA_FN T ka_heaviside(T x, T at_zero) { return x == T(0) ? at_zero : x > T(0) ? T(1) : T(0); }
+template <class T> KA_FN T ka_sinc(T x) {
+  const T turned = x * T(3.14159265358979323846);
+  return x == T(0) ? T(1) : ka_sin(turned) / turned;
+}
+// Of a real number: 0 or π.
+template <class T> KA_FN T ka_angle(T x) { return x != x ? x : x < T(0) ? T(3.14159265358979323846) : T(0); }
 // Value and position in one number: the largest key has the largest value, a NaN above all, and the first position.
 KA_FN int64_t ka_key(int64_t x, int64_t at) { return x * 4294967296 + (4294967295 - at); }
 KA_FN int64_t ka_key(float x, int64_t at) {

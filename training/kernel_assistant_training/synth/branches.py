@@ -47,7 +47,7 @@ def _drawn(make: Builder, x: Tensor, families: dict[str, int]) -> Tensor:
 def met(make: Builder, one: Tensor, other: Tensor) -> Tensor:
     """Two values as one; shapes broadcast."""
     need(one.name != other.name)
-    op = make.random.choices(("add.Tensor", "mul.Tensor", "sub.Tensor", "div.Tensor", "maximum", "minimum"), _OFTEN)[0]
+    op = make.random.choices(list(_OFTEN), list(_OFTEN.values()))[0]
     if op == "div.Tensor":
         size = other if other.positive else make.each("abs", other, positive=True)
         other = make.each("add.Tensor", size, make.random.choice((1.0, 0.5, 1, 1e-2)), positive=True)
@@ -58,7 +58,17 @@ def met(make: Builder, one: Tensor, other: Tensor) -> Tensor:
     return make.each(op, *pair, most=grown, positive=one.positive and other.positive and op != "sub.Tensor")
 
 
-_OFTEN = (6, 5, 3, 1, 0.7, 0.7)
+_OFTEN = {
+    "add.Tensor": 6.0,
+    "mul.Tensor": 5.0,
+    "sub.Tensor": 3.0,
+    "div.Tensor": 1.0,
+    "maximum": 0.7,
+    "minimum": 0.7,
+    "fmax": 0.2,
+    "fmin": 0.2,
+    "logaddexp": 0.2,
+}
 
 
 def second(make: Builder, x: Tensor) -> Tensor:

@@ -22,9 +22,9 @@ _FUNCTIONAL = (
     "pixel_shuffle prelu relu relu6 rms_norm selu silu softmax softplus threshold"
 ).split()
 _TORCH = (
-    "abs addcdiv addcmul atan ceil cos cosh cummax cummin cumprod cumsum erf erfc exp exp2 expm1 flip floor frac "
-    "gather index_select lerp linalg_vector_norm log log1p maximum minimum neg reciprocal repeat_interleave roll "
-    "round rsqrt sigmoid sign sin sinh sqrt square tanh tril trunc triu where"
+    "abs addcdiv addcmul asinh atan ceil cos cosh cummax cummin cumprod cumsum erf erfc exp exp2 expm1 flip floor "
+    "fmax fmin frac gather index_select lerp linalg_vector_norm log log1p logaddexp maximum minimum neg reciprocal "
+    "repeat_interleave roll round rsqrt sigmoid sign sin sinh sqrt square tanh tril trunc triu where"
 ).split()
 _METHODS = (
     "amax amin argmax argmin clamp clamp_min expand logsumexp masked_fill max mean min permute prod repeat select "

@@ -135,7 +135,7 @@ def rounded(make: Builder, x: Tensor) -> Tensor:
 
 @step("function", 0.7)
 def trigonometry(make: Builder, x: Tensor) -> Tensor:
-    op = make.random.choice(("sinh", "cosh", "atan", "erfc"))
+    op = make.random.choice(("sinh", "cosh", "atan", "erfc", "asinh"))
     need(x.most <= 6)
     return make.each(op, x, most=math.cosh(x.most))
 

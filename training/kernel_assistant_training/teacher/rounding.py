@@ -19,14 +19,18 @@ from kernel_assistant_training.teacher.rules import RULES
 
 #: Operators whose result jumps where one operand passes another, or passes a number.
 ORDERED = frozenset(
-    (*COMPARE, *"argmax argmin floor ceil round trunc frac sign sgn floor_divide remainder fmod threshold".split())
+    (
+        *COMPARE,
+        *"argmax argmin floor ceil round trunc frac sign sgn floor_divide remainder fmod threshold".split(),
+        *"heaviside signbit copysign angle".split(),
+    )
 )
 #: With indices, where these are read.
 PLACED = ("max.dim", "min.dim")
 #: Operators that give one of their operands, which needs no rounding again.
 CHOOSING = frozenset(
-    "neg abs relu maximum minimum amax amin max min where masked_fill clamp clamp_min clamp_max floor ceil round trunc "
-    "sign sgn fmod cummax cummin _to_copy to type_as dropout scalar_tensor".split()
+    "neg abs relu maximum minimum fmax fmin amax amin max min where masked_fill clamp clamp_min clamp_max "
+    "floor ceil round trunc sign sgn fmod cummax cummin _to_copy to type_as dropout scalar_tensor".split()
 ) | (RULES.keys() - {"glu"})
 #: Comparisons that take a number as of the tensor's type.
 BESIDE_NUMBERS = ("gt", "ge", "lt", "le")
