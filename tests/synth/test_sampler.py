@@ -13,7 +13,7 @@ from kernel_assistant.records.graph import Value, references
 from kernel_assistant_training.synth import fitted, sample
 from kernel_assistant_training.synth.features import features
 from kernel_assistant_training.synth.layouts import elementwise_strides
-from kernel_assistant_training.synth.memory import WINDOW, traffic
+from kernel_assistant_training.synth.memory import LARGEST, WINDOW, largest, traffic
 from kernel_assistant_training.synth.sampler import FAMILIES, LEVELS, sampled
 from kernel_assistant_training.synth.sizes import FREE, size_text
 from kernel_assistant_training.synth.steps import STEPS
@@ -77,6 +77,41 @@ def test_fitted_tasks_move_as_much_as_the_window_says(target: str) -> None:
     low, high = WINDOW[target]
     assert len(found) > 150
     assert all(low <= traffic(graph) <= high for graph in found)
+
+
+def test_no_value_on_the_way_is_much_larger_than_the_traffic() -> None:
+    """A sum of a product of two vectors: little comes in and out, and much is written between them."""
+    column, row = TensorSpec(dtype="f32", shape=("B", "1")), TensorSpec(dtype="f32", shape=("B", "1", "65536"))
+
+    def outer(width: str) -> OpGraph:
+        between = TensorSpec(dtype="f32", shape=("B", width, "65536"))
+        return OpGraph(
+            dims={"B": 2},
+            inputs=(
+                Value(name="x0", kind="input", spec=TensorSpec(dtype="f32", shape=("B", width, "1"))),
+                Value(name="x1", kind="input", spec=row),
+            ),
+            nodes=(
+                Node(name="n0", op="mul.Tensor", args=("%x0", "%x1"), spec=between),
+                Node(name="n1", op="amax", args=("%n0", [1, 2]), spec=column),
+            ),
+            outputs=("n1",),
+        )
+
+    for seed in range(20):
+        found = fitted(outer("8"), "cpu", Random(seed))
+        assert found is not None
+        assert largest(found) <= LARGEST["cpu"]
+        assert found.dims["B"] <= LARGEST["cpu"] // (8 * 65536 * 4)
+        # With B = 1 it is too large already.
+        assert fitted(outer("1024"), "cpu", Random(seed)) is None
+
+
+@pytest.mark.parametrize("target", list(WINDOW))
+def test_fitted_tasks_have_no_value_above_the_largest(target: str) -> None:
+    random = Random(1)
+    drawn = (fitted(sample(random, 1 + number % 5), target, Random(number)) for number in range(800))
+    assert all(largest(one) <= LARGEST[target] for one in drawn if one is not None)
 
 
 def test_strides_of_elementwise_results() -> None:
