@@ -16,7 +16,7 @@ from typing import Any
 
 from bench import held_out_generator
 from bench.held_out_answers import Answer
-from bench.held_out_device import ORDER, known_device
+from bench.held_out_device import ORDER, devices, known_device
 from bench.held_out_tasks import Task
 from kernel_assistant.agent.calls import code_of
 from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from
@@ -31,7 +31,7 @@ from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.source.build import build_task
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines
-from kernel_assistant_training.episodes.threads import few_threads
+from kernel_assistant_training.episodes.threads import part_of_gpu
 from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.synth import module_text
 
@@ -117,7 +117,7 @@ class Judge:
             os.sched_setaffinity(0, options.cores)
         self._cancel = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-held-out-"))
-        env = ORDER | (few_threads(options.parts) if options.target == "cuda" else {})
+        env = ORDER | (part_of_gpu(options.parts, len(devices("cuda"))) if options.target == "cuda" else {})
         self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log", env=env)
         self._worker.start(self._cancel)
         self._device = known_device(options.target, options.out, options.part)

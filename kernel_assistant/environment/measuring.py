@@ -11,3 +11,5 @@ OPENMP = {"GOMP_SPINCOUNT": "10000"}
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1", "MALLOC_TOP_PAD_": str(64 << 20)}
 
 MEASURING = {**ALLOCATOR, **OPENMP}
+#: Which part of a GPU's memory a worker keeps to, in (0, 1]: docs/config.md.
+GPU_SHARE = "KERNEL_ASSISTANT_GPU_SHARE"

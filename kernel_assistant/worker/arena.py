@@ -14,6 +14,7 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_ulonglong
 
 import torch
 
+from .gpu_share import hold_arena, release_arena
 from .runner.cuda_driver import Driver
 from .runner.memory import DEVICE, POSIX_DESCRIPTOR, Location, set_access
 from .runner.pytorch.tensors import Interface
@@ -103,6 +104,8 @@ class _DeviceMemory:
         granularity = c_size_t()
         self._driver.check("cuMemGetAllocationGranularity", byref(granularity), byref(properties), c_int(0))
         self.size = -(-max(size, 1) // granularity.value) * granularity.value
+        self._device = device
+        hold_arena(self.size, device)
         self._handle, pointer, descriptor = c_ulonglong(), c_uint64(), c_int()
         code = self._driver.lib.cuMemCreate(byref(self._handle), c_size_t(self.size), byref(properties), c_ulonglong(0))
         if code == 2:
@@ -110,6 +113,8 @@ class _DeviceMemory:
             code = self._driver.lib.cuMemCreate(
                 byref(self._handle), c_size_t(self.size), byref(properties), c_ulonglong(0)
             )
+        if code:
+            release_arena(self.size, device)
         if code == 2:
             raise torch.OutOfMemoryError(f"no {self.size >> 20} MiB of device memory left for the shared arena")
         if code:
@@ -133,3 +138,4 @@ class _DeviceMemory:
         self._driver.check("cuMemUnmap", c_uint64(self._address), c_size_t(self.size))
         self._driver.check("cuMemAddressFree", c_uint64(self._address), c_size_t(self.size))
         self._driver.check("cuMemRelease", self._handle)
+        release_arena(self.size, self._device)

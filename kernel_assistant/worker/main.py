@@ -73,7 +73,7 @@ class Worker:
 
         self.close_task({}, ())
         task, runner = params["task"], params["runner"]
-        device = f"cuda:{runner['device']}" if task["target"] == "cuda" else "cpu"
+        device = _device(task["target"], runner["device"])
         command = RunnerCommand(tuple(runner["argv"]), runner["env"], task["target"], runner["device"])
         # It starts while the task is opened, unless it is there from the one before.
         spare, self._runner = self._runner, None
@@ -156,8 +156,15 @@ class Worker:
     def calibrate(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Bandwidth of this device, measured."""
         from .calibrate import calibrate
+        from .gpu_share import lift_share
 
-        return calibrate(params["target"], params["device"], params["cache_bytes"])
+        target, number = params["target"], params["device"]
+        # Its buffers have a size of their own, and are given back at once: a worker that shares the GPU keeps nothing.
+        lift_share(f"cuda:{number}" if target == "cuda" else "cpu")
+        found = calibrate(target, number, params["cache_bytes"])
+        if target == "cuda":
+            sys.modules["torch"].cuda.empty_cache()
+        return found
 
     def profile_lines(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Time by line of the class's own methods. Closes what was open."""
@@ -166,7 +173,7 @@ class Worker:
 
         self.close_task({}, ())
         task = params["task"]
-        device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"
+        device = _device(task["target"], params["device"])
         return profile_lines(task, device, params["seconds"], Ceilings(**params["ceilings"]))
 
     def close_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
@@ -239,6 +246,15 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
         return _error(error.kind, error.message, error.next_step, error.detail)
     except Exception as error:  # noqa: BLE001 - the boundary of the process: named, with its traceback, never swallowed
         return _error(_kind(error), f"{type(error).__name__}: {_first_line(error)}", "", traceback.format_exc())
+
+
+def _device(target: str, number: int) -> str:
+    """As PyTorch calls it. On a GPU that workers share this one keeps to its part from now on."""
+    from .gpu_share import keep_to_share
+
+    device = f"cuda:{number}" if target == "cuda" else "cpu"
+    keep_to_share(device)
+    return device
 
 
 def _kind(error: Exception) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .gpu_share import room
 from .worker_errors import SMALLER, TaskError
 
 #: Share of what is free that a module and its inputs may take: outputs, intermediates and others need the rest.
@@ -36,7 +37,7 @@ def available_bytes(device: str) -> int:
     if device.startswith("cuda"):
         # What torch holds but does not use is given back when an allocation needs it.
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + kept
+        return max(0, min(int(torch.cuda.mem_get_info(device)[0]) + kept, room(torch.device(device))))
     return min(_meminfo(), _cgroup())
 
 

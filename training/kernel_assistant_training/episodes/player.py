@@ -39,7 +39,7 @@ from kernel_assistant_training.episodes.options import Options
 from kernel_assistant_training.episodes.play import Played, play
 from kernel_assistant_training.episodes.seen import identity, progress
 from kernel_assistant_training.episodes.subject import Subject, subjects
-from kernel_assistant_training.episodes.threads import few_threads
+from kernel_assistant_training.episodes.threads import part_of_gpu
 from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.nominal import nominal_baseline
 from kernel_assistant_training.synth import module_text
@@ -72,7 +72,8 @@ class Player:
         self._cancel = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-episodes-"))
         # Devices are numbered as the driver numbers them.
-        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **(few_threads(options.parts) if options.target == "cuda" else {})}
+        share = part_of_gpu(options.parts, len(cuda.gpus())) if options.target == "cuda" else {}
+        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **share}
         self._worker = Worker(options.python, log=options.out / f"worker-{options.part:02}.log", env=env)
         self._worker.start(self._cancel)
         started = time.monotonic() - began

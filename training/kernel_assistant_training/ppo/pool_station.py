@@ -21,7 +21,7 @@ from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.bandwidth import folder_with_bandwidth
-from kernel_assistant_training.episodes.threads import few_threads
+from kernel_assistant_training.episodes.threads import BESIDE_TRAINER, part_of_gpu
 from kernel_assistant_training.ppo.pool_events import (
     Began,
     Ended,
@@ -54,7 +54,7 @@ class Station:
         threads = options.builders or spare
         self._compiler = QuietCompiler(devices[0], self.sandbox, self._folder, self._cancel, threads=threads)
         turns: list[AbstractContextManager[object]] = [threading.Lock() for _ in devices]
-        env = few_threads(count) if options.target == "cuda" else {}
+        env = part_of_gpu(count, len(devices), BESIDE_TRAINER) if options.target == "cuda" else {}
         if options.target == "cpu":
             self._compiler.quiet = Quiet()
             turns = [self._compiler.quiet]

@@ -121,6 +121,8 @@ class PoolWorker:
                 return
             except NoMemory as error:
                 job.why = error.cause
+                # What is open holds memory, too.
+                self._shut()
                 if last or self._cancel.wait(PAUSE_SECONDS):
                     break
             except UsageError as error:

@@ -108,9 +108,10 @@ class Filter:
             **{name: os.environ[name] for name in PASSED if name in os.environ},
         }
         module = "kernel_assistant_training.tasks.probe"
+        bounds = (str(rules.threads), str(rules.memory), str(rules.share))
         command = self._sandbox.command(
             SandboxSpec(
-                argv=(sys.executable, "-m", module, rules.device, str(rules.threads), str(rules.memory)),
+                argv=(sys.executable, "-m", module, rules.device, *bounds),
                 workspace=str(self._folder),
                 read_only=tuple(one for one in paths if one.startswith("/") and one != "/"),
                 gpu=rules.device != "cpu",

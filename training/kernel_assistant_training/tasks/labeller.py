@@ -32,7 +32,7 @@ from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines, read_lines
-from kernel_assistant_training.episodes.threads import few_threads
+from kernel_assistant_training.episodes.threads import part_of_gpu
 from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.ppo.pool_worker import Job, PoolWorker
 from kernel_assistant_training.ppo.tasks import Task
@@ -145,7 +145,7 @@ class Labeller:
             turns=turns if shares else None,
             quick_only=True,
             cancel=self._cancel,
-            env=few_threads(options.parts) if shares else None,
+            env=part_of_gpu(options.parts, len(cuda.gpus())) if shares else None,
         )
 
     def __enter__(self) -> Self:

@@ -138,17 +138,17 @@ def serve(device: str, answers: IO[str]) -> None:
 
 
 def main() -> None:
-    """`probe DEVICE THREADS BYTES`; bytes are for a GPU's memory, 0 for no bound."""
+    """`probe DEVICE THREADS BYTES SHARE`; bytes are for a GPU's memory, 0 for no bound, as is the share of it."""
     # As in worker/boot.py.
     gc.set_threshold(100_000)
-    device, threads, most = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    device, threads, most, share = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     # What candidates print is no answer.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     torch.set_num_threads(threads)
     if device != "cpu" and most:
         whole = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, most / whole), device)
+        torch.cuda.set_per_process_memory_fraction(min(share, most / whole), device)
     with contextlib.suppress(BrokenPipeError):
         serve(device, answers)
 

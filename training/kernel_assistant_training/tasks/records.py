@@ -42,7 +42,8 @@ class Reason(str, Enum):
 @dataclass(frozen=True)
 class Rules:
     """What the filter asks for. `window` in milliseconds, `seconds` for a candidate, `most_bytes` of its inputs,
-    `memory` of the process (CPU) or of its share of a GPU. `compile` is a backend of torch.compile."""
+    `memory` in bytes of the process (CPU) or on its GPU, of which it is not to take more than `share` either. `compile`
+    is a backend of torch.compile."""
 
     device: str
     window: tuple[float, float]
@@ -50,6 +51,7 @@ class Rules:
     seconds: float = 120.0
     most_bytes: int = GIB
     memory: int = 8 * GIB
+    share: float = 1.0
     threads: int = 1
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant_training.episodes.lines import Lines, read_lines
+from kernel_assistant_training.episodes.threads import share_of_gpu
 from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.tasks.composer import Composer, asked
@@ -135,11 +136,13 @@ class Synthesis:
 
     def _work(self, number: int) -> None:
         options = self._options
+        on_gpu = options.asked.target == "cuda"
         rules = Rules(
             device=options.devices[number],
+            share=share_of_gpu(len(options.devices), len(set(options.devices))) if on_gpu else 1.0,
             window=window(options.asked.recipe, options.asked.target),
             compile=options.asked.compile,
-            most_bytes=(1 << 30) if options.asked.target == "cuda" else (64 << 20),
+            most_bytes=(1 << 30) if on_gpu else (64 << 20),
         )
         try:
             log = options.out / f"probe-{number:02}.log"

@@ -1,0 +1,92 @@
+"""A worker keeps to its part of a GPU's memory."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.environment.measuring import GPU_SHARE
+from kernel_assistant.environment.session import open_environment
+from kernel_assistant.environment.worker_client import NoMemory, Worker
+from kernel_assistant.records import Numerics
+from kernel_assistant.source.build import build_task
+from kernel_assistant.targets.detect import detect
+from kernel_assistant.worker.gpu_share import VARIABLE, own_share, share_of
+
+TASK = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return (x[:, None] * x).sum(1)
+
+
+def get_inputs():
+    return (torch.randn(SIZE),)
+
+
+def get_init_inputs():
+    return ()
+"""
+
+
+def test_a_share_is_a_part_of_a_whole() -> None:
+    assert share_of("") is share_of(" ") is None
+    assert (share_of("0.05"), share_of("1")) == (0.05, 1.0)
+    for text in ("0", "-0.5", "1.5", "5%", "half", "nan"):
+        with pytest.raises(ValueError, match=r"could not|is not in"):
+            share_of(text)
+
+
+def test_what_is_no_share_is_ignored_and_said_once(monkeypatch, capsys) -> None:
+    monkeypatch.setenv(VARIABLE, "much")
+    own_share.cache_clear()
+    try:
+        assert own_share() is own_share() is None
+    finally:
+        own_share.cache_clear()
+    assert capsys.readouterr().err.count("GPU_SHARE is ignored") == 1
+
+
+def test_who_starts_workers_and_they_themselves_call_it_the_same() -> None:
+    assert VARIABLE == GPU_SHARE
+
+
+def test_on_the_cpu_a_share_changes_nothing(tmp_path: Path) -> None:
+    worker = Worker(sys.executable, log=tmp_path / "log", env={VARIABLE: "0.000001"})
+    try:
+        _open(worker, "cpu", 64, tmp_path)
+    finally:
+        worker.kill()
+
+
+@pytest.mark.gpu
+def test_a_reference_beyond_the_share_is_refused_and_the_worker_goes_on(tmp_path: Path) -> None:
+    worker = Worker(sys.executable, log=tmp_path / "log", env={VARIABLE: "0.02"})
+    try:
+        # 16 GiB of one value, of a share of 3 GiB on the largest GPUs there are.
+        with pytest.raises(NoMemory):
+            _open(worker, "cuda", 65536, tmp_path)
+        _open(worker, "cuda", 64, tmp_path)
+    finally:
+        worker.kill()
+
+
+def _open(worker: Worker, target: str, size: int, folder: Path) -> None:
+    text = TASK.replace("SIZE", str(size))
+    task = build_task("/nowhere/task.py", target=target, numerics=Numerics.kernelbench, text=text)
+    with open_environment(
+        task,
+        device=detect(target),
+        worker=worker,
+        sandbox_mode="auto",
+        cache_dir=folder,
+        cancel=threading.Event(),
+        emit=lambda event: None,
+        quick_only=True,
+    ) as environment:
+        assert environment.baseline(compiled=False).eager_ms > 0
