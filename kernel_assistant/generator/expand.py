@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.records import Node, OpGraph, TensorSpec
@@ -89,6 +90,8 @@ class _Writer:
     def __init__(self, graph: OpGraph, node: Node) -> None:
         self.graph, self.node = graph, node
         self.nodes: list[Node] = []
+        taken = {value.name for value in graph.inputs} | {one.name for one in graph.nodes}
+        self._names = (name for number in count() if (name := f"{node.name}_{number}") not in taken)
         self.dtype = "f32" if node.spec.dtype in HALF else node.spec.dtype
 
     def argument(self, position: int, name: str, default: Operand = None) -> Operand:
@@ -100,8 +103,12 @@ class _Writer:
             raise Unsupported(f"{self.node.op} wants a tensor, got {operand!r}")
         return self.graph.spec(operand[1:])
 
+    def name(self) -> str:
+        """One that nothing else has: those of the graph may be made ones of an earlier expansion."""
+        return next(self._names)
+
     def add(self, op: str, *args: Operand, shape: tuple[str, ...], **kwargs: Operand) -> str:
-        name = f"{self.node.name}_{len(self.nodes)}"
+        name = self.name()
         spec = TensorSpec(dtype=self.dtype, shape=shape)
         self.nodes.append(Node(name=name, op=op, args=args, kwargs=kwargs, spec=spec))
         return f"%{name}"
@@ -195,11 +202,11 @@ def _bias_after(writer: _Writer) -> list[Node]:
     channels = node.spec.shape[-1 - rank]
     kwargs = {key: operand for key, operand in node.kwargs.items() if key != "bias"}
     args = (*node.args[:2], None, *node.args[3:])
-    plain = Node(name=f"{node.name}_0", op=node.op, args=args, kwargs=kwargs, spec=node.spec)
+    plain = Node(name=writer.name(), op=node.op, args=args, kwargs=kwargs, spec=node.spec)
     shape = (channels, *["1"] * rank)
     size: Operand = [int(part) if part.isdigit() else part for part in shape]
     spec = TensorSpec(dtype=writer.spec(bias).dtype, shape=shape)
-    shift = Node(name=f"{node.name}_1", op="view", args=(bias, size), spec=spec)
+    shift = Node(name=writer.name(), op="view", args=(bias, size), spec=spec)
     return [plain, shift, *writer.end("add.Tensor", f"%{plain.name}", f"%{shift.name}")]
 
 
