@@ -17,7 +17,7 @@ from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.lines import Episode, read_lines
 from kernel_assistant_training.episodes.subject import subjects
 from kernel_assistant_training.synth import module_text
-from kernel_assistant_training.tasks.labeller import read_labels
+from kernel_assistant_training.tasks.label_rows import read_labels
 from kernel_assistant_training.tasks.shards import read_rows, task_schema, write_shards
 from tests.failures.stages import Started, command
 

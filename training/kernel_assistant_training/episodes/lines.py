@@ -11,7 +11,7 @@ import msgspec
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.transcript import Message
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Episode(Record, frozen=True, kw_only=True):

@@ -137,6 +137,10 @@ class PoolWorker:
             job.found.append(None)
             progress()
 
+    def renew(self) -> None:
+        """A fresh process, where nobody knows in what state this one is."""
+        self._start_anew()
+
     def close(self) -> None:
         self.process.kill()
 

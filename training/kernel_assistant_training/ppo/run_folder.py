@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,15 +45,16 @@ class State(Record, frozen=True, kw_only=True):
 class RunFolder:
     """One process uses it at a time. Raises StoreError where the disk is full."""
 
-    def __init__(self, path: Path, asked: Mapping[str, Any], keep_every: int = 0) -> None:
+    def __init__(self, path: Path, asked: Mapping[str, Any], keep_every: int = 0, free: Collection[str] = ()) -> None:
         """Made, or gone on with. Of each `keep_every` iterations a checkpoint is kept, beside the first and the newest.
-        Raises UsageError where it is another run's."""
+        What `free` names was asked for by earlier versions, and no longer matters. Raises UsageError where it is
+        another run's."""
         self.path, self._keep_every = path, keep_every
         with boundary(StoreError, f"{path} could not be made"):
             path.mkdir(parents=True, exist_ok=True)
             for rest in path.glob("checkpoint-*.partial"):
                 shutil.rmtree(rest)
-            self._hold_to(dict(asked))
+            self._hold_to(dict(asked), free)
 
     def latest(self) -> tuple[Path, State] | None:
         """The newest checkpoint."""
@@ -93,7 +94,7 @@ class RunFolder:
     def _checkpoints(self) -> list[Path]:
         return sorted(path for path in self.path.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name))
 
-    def _hold_to(self, asked: dict[str, Any]) -> None:
+    def _hold_to(self, asked: dict[str, Any], free: Collection[str]) -> None:
         file = self.path / "run.json"
         if not file.is_file():
             partial = file.with_suffix(".partial")
@@ -101,7 +102,7 @@ class RunFolder:
             partial.rename(file)
             return
         before = json.loads(file.read_text(encoding="utf-8"))
-        other = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
+        other = [name for name in {**before, **asked} if name not in free and before.get(name) != asked.get(name)]
         if other:
             said = ", ".join(f"{name} {before.get(name)!r}, not {asked.get(name)!r}" for name in sorted(other))
             raise UsageError(f"{self.path} is a run with {said}", "name another folder: --out")

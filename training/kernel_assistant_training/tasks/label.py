@@ -20,7 +20,8 @@ from kernel_assistant_training.endings import invoke
 from kernel_assistant_training.interrupts import Interrupted, belong_to_parent
 from kernel_assistant_training.ppo.run_folder import RunFolder
 from kernel_assistant_training.run_control import RunControl
-from kernel_assistant_training.tasks.labeller import Labeller, LabelOptions, read_labels
+from kernel_assistant_training.tasks.label_rows import read_labels
+from kernel_assistant_training.tasks.labeller import Labeller, LabelOptions
 from kernel_assistant_training.tasks.shards import arrow, read_rows, write_shards
 
 LOOK_SECONDS = 2.0
@@ -78,8 +79,8 @@ def run(options: LabelOptions) -> dict[str, Any]:
         raise UsageError(
             f"{options.tasks} has no shards of tasks", "make them: python -m kernel_assistant_training synth"
         )
-    asked = {"stage": "label", "target": options.target, "candidates": options.candidates, "parts": options.parts}
-    RunFolder(options.out / "labels", asked)
+    asked = {"stage": "label", "target": options.target, "candidates": options.candidates}
+    RunFolder(options.out / "labels", asked, free=("parts",))
     folder = options.out / "labels"
     before, began = Count().of(folder), time.monotonic()
     with RunControl(folder, "label") as control:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
-from kernel_assistant.errors import MissingError
-from kernel_assistant.generator.emit import SOURCE, emit
+from kernel_assistant.errors import InternalError, KernelAssistantError, MissingError, UsageError
+from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.search import initial, neighbours
-from kernel_assistant.records import Candidate, Evaluation, Numerics, OpGraph, Tier
+from kernel_assistant.records import Candidate, Numerics, OpGraph, Tier
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.session.training_run import Wish, wish_of
 from kernel_assistant.source.build import build_task
@@ -31,18 +29,21 @@ from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.ahead import AheadCompiler
-from kernel_assistant_training.episodes.lines import Lines, read_lines
+from kernel_assistant_training.episodes.lines import Lines
 from kernel_assistant_training.episodes.threads import part_of_gpu
 from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.ppo.pool_worker import Job, PoolWorker
 from kernel_assistant_training.ppo.tasks import Task
+from kernel_assistant_training.tasks.label_rows import Label, label_of, rows_of
 from kernel_assistant_training.tasks.shards import graph_of, read_rows
 
 #: Tasks whose candidates are built before their turn comes.
 AHEAD = 4
 LOOK_SECONDS = 0.5
-#: What an evaluation calls its seconds, and a row.
-_SPENT = {"compile": "build", "verify": "verify", "profile": "profile"}
+#: So many in a row that fail are not those tasks' fault.
+MOST_FAILED = 20
+#: What the system says for want of something that other tasks want, too.
+_SCARCE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS})
 
 
 @dataclass(frozen=True)
@@ -63,45 +64,6 @@ class LabelOptions:
     seconds: float = float("inf")
 
 
-class Label(Record, frozen=True, kw_only=True):
-    """A candidate and what became of it. `outcome` is the evaluation's, `lost` where the judge died at it,
-    `unsupported` where the generator has none for the task, `unopened` where the task cannot be judged.
-
-    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`. Memory in bytes; registers and
-    static shared memory are the largest of its kernels', `launches` says grid, block and dynamic shared memory.
-
-    Seconds are those that the judge waited: for the build, and for its turns on the device. What opening a task took,
-    with eager PyTorch's time, is said of its first candidate."""
-
-    task: str
-    number: int
-    target: str
-    device: str
-    outcome: str
-    message: str = ""
-    candidate: str = ""
-    schedule: str = ""
-    source: str = ""
-    stage: str = ""
-    launches: str = ""
-    candidate_ms: float | None = None
-    noise: float | None = None
-    samples: int | None = None
-    eager_ms: float | None = None
-    floor_ms: float | None = None
-    registers: int | None = None
-    shared_bytes: int | None = None
-    spill_bytes: int | None = None
-    seconds: float | None = None
-    open_seconds: float | None = None
-    build_seconds: float | None = None
-    verify_seconds: float | None = None
-    profile_seconds: float | None = None
-
-    def row(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__struct_fields__}
-
-
 @dataclass(frozen=True)
 class Waiting:
     """A task whose candidates from `first` on are being built."""
@@ -117,12 +79,10 @@ class Labeller:
 
     def __init__(self, options: LabelOptions, part: int) -> None:
         self._options, self._part, self._ready = options, part, False
+        self._failed = 0
         folder = options.out / "labels"
-        path = folder / f"labels-{part:02}.jsonl"
-        self._lines = Lines(path)
-        known = list(read_lines(path, Label))
-        self._done = Counter(one.task for one in known if one.candidate)
-        self._without = {one.task for one in known if not one.candidate}
+        self._lines = Lines(folder / f"labels-{part:02}.jsonl")
+        self._done, self._without = rows_of(folder)
         self._device = _device(options.target, part)
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-labels-"))
         self._cancel = threading.Event()
@@ -198,29 +158,48 @@ class Labeller:
             done = self._done[row["key"]]
             if done >= options.candidates or row["key"] in self._without:
                 continue
-            graph = graph_of(row)
-            try:
-                found = tuple(islice(candidates(graph, self._device), options.candidates))
-            except Unsupported as why:
-                self._add(row["key"], "unsupported", str(why))
-                continue
-            if done < len(found):
-                yield Waiting(task_of(row, options.target), row["number"], done, found[done:])
+            one: Waiting | None = None
+            with self._outlived(row["key"]):
+                found = tuple(islice(candidates(graph_of(row), self._device), options.candidates))
+                if done < len(found):
+                    one = Waiting(task_of(row, options.target), row["number"], done, found[done:])
+            if one is not None:
+                yield one
+
+    @contextmanager
+    def _outlived(self, key: str) -> Iterator[None]:
+        """What goes wrong with a task costs that task, which has a row that says so. Raises what is the machine's."""
+        try:
+            yield
+        except Unsupported as why:
+            self._add(key, "unsupported", str(why))
+        except Exception as error:
+            if of_machine(error):
+                raise
+            self._add(key, "failed", f"{type(error).__name__}: {error}")
+            self._failed += 1
+            if self._failed == MOST_FAILED:
+                cause = f"{MOST_FAILED} tasks in a row failed, the last with {type(error).__name__}: {error}"
+                raise InternalError(cause, "their rows have the messages") from error
 
     def _judge(self, one: Waiting) -> None:
         if not self._ready:
             self._measure_bandwidth()
         job = Job(one.task, tuple((candidate, Tier.quick) for candidate in one.candidates))
-        began, known = time.monotonic(), list[float]()
-        self._worker.do(job, lambda: known.append(time.monotonic()))
-        if job.opened is None and not any(job.found):
+        began, known, judged = time.monotonic(), list[float](), False
+        with self._outlived(one.task.key):
+            self._worker.do(job, lambda: known.append(time.monotonic()))
+            judged, self._failed = True, 0
+        self._compiler.forget(one.candidates)
+        if not judged:
+            self._worker.renew()
+        elif job.opened is None and not any(job.found):
             self._add(one.task.key, "unopened", job.why)
         else:
             opened: float | None = round(known[0] - began, 4)
             for number, (candidate, found) in enumerate(zip(one.candidates, job.found, strict=True), one.first):
-                self._lines.add(_label(one.task.key, number, candidate, found, self._device, opened))
+                self._lines.add(label_of(one.task.key, number, candidate, found, self._device, opened))
                 opened = None
-        self._compiler.forget(one.candidates)
         if self._worker.lost:
             raise MissingError(
                 f"no worker could be started: {self._worker.lost}", f"see worker-{self._part:02}.log beside the labels"
@@ -257,9 +236,11 @@ def candidates(graph: OpGraph, device: DeviceFacts) -> Iterator[Candidate]:
         known.extend(fresh)
 
 
-def read_labels(folder: Path) -> Iterator[Label]:
-    for path in sorted(folder.glob("labels-*.jsonl")):
-        yield from read_lines(path, Label)
+def of_machine(error: Exception) -> bool:
+    """Whether the next task would meet it, too. A UsageError is about what was asked, which is the task."""
+    if isinstance(error, KernelAssistantError):
+        return not isinstance(error, UsageError)
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SCARCE)
 
 
 def task_of(row: dict[str, Any], target: str) -> Task:
@@ -268,40 +249,6 @@ def task_of(row: dict[str, Any], target: str) -> Task:
     described = build_task(path, target=target, numerics=Numerics.kernelbench, text=row["text"])
     graph = graph_of(row)
     return Task(row["key"], row["operator_count"], graph, canonical(graph), described)
-
-
-def _label(
-    key: str, number: int, candidate: Candidate, found: Evaluation | None, device: DeviceFacts, opened: float | None
-) -> Label:
-    timing = found.timing if found else None
-    resources = found.resources if found else ()
-    plan = candidate.plan
-    spent = {_SPENT[name]: taken for name, taken in found.seconds.items()} if found else {}
-    launches = [[one.symbol, one.grid, one.block, one.shared] for one in plan.launches]
-    return Label(
-        task=key,
-        number=number,
-        target=plan.target,
-        device=device.arch,
-        outcome=found.outcome.value if found else "lost",
-        message=found.message if found else "",
-        candidate=candidate.hash(),
-        schedule=plan.schedule,
-        source=candidate.sources[SOURCE[plan.target]],
-        stage=found.stage.value if found else "",
-        launches=msgspec.json.encode(launches).decode(),
-        candidate_ms=timing.candidate_ms if timing else None,
-        noise=timing.noise if timing else None,
-        samples=timing.samples if timing else None,
-        eager_ms=timing.eager_ms if timing else None,
-        floor_ms=timing.floor_ms if timing else None,
-        registers=max((one.registers for one in resources), default=None),
-        shared_bytes=max((one.shared_bytes for one in resources), default=None),
-        spill_bytes=max((one.spill_bytes for one in resources), default=None),
-        seconds=round(sum(found.seconds.values()), 4) if found else None,
-        open_seconds=opened,
-        **{f"{name}_seconds": round(taken, 4) for name, taken in spent.items()},
-    )
 
 
 def _device(target: str, part: int) -> DeviceFacts:

@@ -1,0 +1,120 @@
+"""Labels that are gone on with by another number of processes, and tasks that nobody foresaw."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernel_assistant.errors import DeviceError, InternalError, MissingError, UsageError
+from kernel_assistant.records import encode
+from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.episodes.subject import Subject, subjects
+from kernel_assistant_training.synth import module_text
+from kernel_assistant_training.tasks.label import run
+from kernel_assistant_training.tasks.label_rows import Label, read_labels, rows_of
+from kernel_assistant_training.tasks.labeller import MOST_FAILED, Labeller, LabelOptions, of_machine
+from kernel_assistant_training.tasks.shards import read_rows, task_schema, write_shards
+from tests.common.caches import new_cache
+
+pytest.importorskip("pyarrow")
+#: What becomes of a graph whose sizes nobody knows.
+MESSAGE = "PlanError: bad expression 'B': unknown dimension 'B'"
+
+
+def _row(number: int, one: Subject) -> dict[str, object]:
+    row: dict[str, object] = {"key": one.key, "number": number, "source": "torch", "split": "train", "target": "cpu"}
+    row |= {"operators": ["x"] * one.level, "operator_count": one.level, "attribution": [], "eager_ms": 1.0}
+    return row | {"text": module_text(one.graph), "graph": encode(one.graph).decode(), "seed": 0}
+
+
+def _without_sizes(one: Subject) -> str:
+    """A graph as no tracer writes it: it is read, and no size of it is known."""
+    return encode(msgspec.structs.replace(one.graph, dims={})).decode()
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> LabelOptions:
+    """Three tasks that can be judged."""
+    cache = new_cache(tmp_path / "cache")
+    device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
+    (cache / "devices").mkdir(parents=True, exist_ok=True)
+    (cache / "devices" / f"{device.key}.json").write_bytes(encode(device))
+    (tmp_path / "tasks").mkdir()
+    rows = [_row(number, one) for number, one in enumerate(islice(subjects(4, "cpu"), 3))]
+    write_shards(tmp_path / "tasks", "tasks", rows, task_schema())
+    return LabelOptions(tmp_path, tmp_path / "tasks", "cpu", sys.executable, cache, candidates=2)
+
+
+def _add_broken(options: LabelOptions) -> list[str]:
+    """Two more, whose graphs have no sizes: in front, so that others come behind them. Their keys."""
+    rows = read_rows(options.tasks)
+    broken = []
+    for number, one in enumerate(islice(subjects(5, "cpu"), 2)):
+        broken.append({**_row(100 + number, one), "graph": _without_sizes(one)})
+    write_shards(options.tasks, "tasks", [*broken, *rows], task_schema())
+    return [str(one["key"]) for one in broken]
+
+
+@pytest.mark.slow
+def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(options: LabelOptions) -> None:
+    folder = options.out / "labels"
+    first = run(options)
+    assert first["rows"] == 6
+    # As an earlier version wrote it down.
+    asked = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**asked, "parts": 1}))
+    before = list(read_labels(folder))
+    broken = _add_broken(options)
+    again = run(replace(options, parts=2))
+    found = list(read_labels(folder))
+    assert Counter(one.outcome for one in found)["failed"] == 2
+    failed = [one for one in found if one.outcome == "failed"]
+    assert sorted(one.task for one in failed) == sorted(broken)
+    assert all(one.message == MESSAGE and not one.candidate for one in failed)
+    assert [one for one in found if one.outcome != "failed"] == before
+    assert again["rows"] == 8 == len(read_rows(folder, "labels"))
+    assert run(replace(options, parts=3))["rows"] == 8
+    with pytest.raises(UsageError, match="candidates 2, not 3"):
+        run(replace(options, candidates=3))
+
+
+def test_rows_are_known_whichever_part_wrote_them(tmp_path: Path) -> None:
+    def line(task: str, candidate: str, number: int = 0) -> bytes:
+        one = Label(task=task, number=number, target="cpu", device="x", outcome="correct", candidate=candidate)
+        return msgspec.json.encode(one) + b"\n"
+
+    (tmp_path / "labels-00.jsonl").write_bytes(line("a", "1") + line("b", ""))
+    (tmp_path / "labels-07.jsonl").write_bytes(line("a", "2", 1) + line("c", "3") + line("d", "4")[:-9])
+    done, without = rows_of(tmp_path)
+    assert (done, without) == ({"a": 2, "c": 1}, {"b"})
+
+
+def test_what_the_next_task_would_meet_too_is_no_tasks_fault() -> None:
+    for error in (MissingError("no torch"), DeviceError("gone"), InternalError("ours"), MemoryError()):
+        assert of_machine(error)
+    assert of_machine(OSError(errno.ENOSPC, "full"))
+    for error in (UsageError("odd"), KeyError("B"), FileExistsError(errno.EEXIST, "there"), AssertionError()):
+        assert not of_machine(error)
+
+
+@pytest.mark.slow
+def test_where_everything_fails_it_is_not_the_tasks(options: LabelOptions) -> None:
+    rows = []
+    for number, one in enumerate(islice(subjects(6, "cpu"), MOST_FAILED + 3)):
+        rows.append({**_row(number, one), "graph": _without_sizes(one)})
+    write_shards(options.tasks, "tasks", rows, task_schema())
+    (options.out / "labels").mkdir()
+    with (
+        Labeller(options, 0) as labeller,
+        pytest.raises(InternalError, match=f"{MOST_FAILED} tasks in a row failed, the last with PlanError"),
+    ):
+        labeller.run()
+    assert len(list(read_labels(options.out / "labels"))) == MOST_FAILED

@@ -1,0 +1,119 @@
+"""Rows of labels: what became of the candidates of a task, as lines of JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernel_assistant.generator.emit import SOURCE
+from kernel_assistant.records import Candidate, Evaluation
+from kernel_assistant.records.codec import Record
+from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant_training.episodes.lines import read_lines
+
+#: What an evaluation calls its seconds, and a row.
+_SPENT = {"compile": "build", "verify": "verify", "profile": "profile"}
+
+
+class Label(Record, frozen=True, kw_only=True):
+    """A candidate and what became of it. `outcome` is the evaluation's, `lost` where the judge died at it,
+    `unsupported` where the generator has none for the task, `unopened` where the task cannot be judged, `failed` where
+    the generator or the judge did something with it that nobody foresaw: `message` says what. A task with a row
+    without a candidate is not tried again.
+
+    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`. Memory in bytes; registers and
+    static shared memory are the largest of its kernels', `launches` says grid, block and dynamic shared memory.
+
+    Seconds are those that the judge waited: for the build, and for its turns on the device. What opening a task took,
+    with eager PyTorch's time, is said of its first candidate."""
+
+    task: str
+    number: int
+    target: str
+    device: str
+    outcome: str
+    message: str = ""
+    candidate: str = ""
+    schedule: str = ""
+    source: str = ""
+    stage: str = ""
+    launches: str = ""
+    candidate_ms: float | None = None
+    noise: float | None = None
+    samples: int | None = None
+    eager_ms: float | None = None
+    floor_ms: float | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spill_bytes: int | None = None
+    seconds: float | None = None
+    open_seconds: float | None = None
+    build_seconds: float | None = None
+    verify_seconds: float | None = None
+    profile_seconds: float | None = None
+
+    def row(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+class Known(msgspec.Struct, frozen=True):
+    """Of a row what tells that there is one."""
+
+    task: str
+    candidate: str = ""
+
+
+def read_labels(folder: Path) -> Iterator[Label]:
+    for path in sorted(folder.glob("labels-*.jsonl")):
+        yield from read_lines(path, Label)
+
+
+def rows_of(folder: Path) -> tuple[Counter[str], set[str]]:
+    """How many candidates each task has, of whichever part's: with another number of parts tasks are dealt otherwise.
+    And the tasks with a row without one."""
+    done, without = Counter[str](), set[str]()
+    for path in sorted(folder.glob("labels-*.jsonl")):
+        for one in read_lines(path, Known):
+            if one.candidate:
+                done[one.task] += 1
+            else:
+                without.add(one.task)
+    return done, without
+
+
+def label_of(
+    key: str, number: int, candidate: Candidate, found: Evaluation | None, device: DeviceFacts, opened: float | None
+) -> Label:
+    timing = found.timing if found else None
+    resources = found.resources if found else ()
+    plan = candidate.plan
+    spent = {_SPENT[name]: taken for name, taken in found.seconds.items()} if found else {}
+    launches = [[one.symbol, one.grid, one.block, one.shared] for one in plan.launches]
+    return Label(
+        task=key,
+        number=number,
+        target=plan.target,
+        device=device.arch,
+        outcome=found.outcome.value if found else "lost",
+        message=found.message if found else "",
+        candidate=candidate.hash(),
+        schedule=plan.schedule,
+        source=candidate.sources[SOURCE[plan.target]],
+        stage=found.stage.value if found else "",
+        launches=msgspec.json.encode(launches).decode(),
+        candidate_ms=timing.candidate_ms if timing else None,
+        noise=timing.noise if timing else None,
+        samples=timing.samples if timing else None,
+        eager_ms=timing.eager_ms if timing else None,
+        floor_ms=timing.floor_ms if timing else None,
+        registers=max((one.registers for one in resources), default=None),
+        shared_bytes=max((one.shared_bytes for one in resources), default=None),
+        spill_bytes=max((one.spill_bytes for one in resources), default=None),
+        seconds=round(sum(found.seconds.values()), 4) if found else None,
+        open_seconds=opened,
+        **{f"{name}_seconds": round(taken, 4) for name, taken in spent.items()},
+    )
