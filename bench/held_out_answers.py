@@ -29,10 +29,9 @@ from kernel_assistant.serving.llama import SLOTS
 from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant_training.episodes.lesson import fence
 from kernel_assistant_training.episodes.lines import read_lines
+from kernel_assistant_training.reply import MOST_REPLY
 
 TEACHER = "teacher"
-#: As much as a conversation of the compact profile allows a reply.
-MOST_TOKENS = 1536
 GENERATE = Path(__file__).with_name("held_out_generate.py")
 #: Conversations at once with an endpoint.
 AT_ONCE = 16
@@ -115,7 +114,7 @@ class _Embedded:
         """With the number of tokens that were sampled: beginnings were not."""
         first, sampled, found = FirstAnswers(), 0, list[Answer]()
         for number in range(count):
-            later = Sampling(max_tokens=MOST_TOKENS, temperature=LATER_TEMPERATURE, seed=number)
+            later = Sampling(max_tokens=MOST_REPLY, temperature=LATER_TEMPERATURE, seed=number)
             reply = first.next(self._model, Request(task.prompt), later, lambda: False)
             sampled += reply.usage.completion_tokens
             found.append(Answer(text=reply.content, tokens=len(reply.token_ids or ())))
@@ -153,7 +152,7 @@ class _Endpoint:
             )
         )
         try:
-            reply = client.complete(Request(task.prompt, max_tokens=MOST_TOKENS), lambda: False)
+            reply = client.complete(Request(task.prompt, max_tokens=MOST_REPLY), lambda: False)
             return Answer(text=reply.content, tokens=reply.usage.completion_tokens)
         finally:
             client.close()
@@ -172,7 +171,7 @@ class _Torch:
             "folder": str(self._folder),
             "prompts": [msgspec.to_builtins(task.prompt) for task in tasks],
             "count": count,
-            "tokens": MOST_TOKENS,
+            "tokens": MOST_REPLY,
         }
         done = subprocess.run(
             [sys.executable, str(GENERATE)], input=json.dumps(asked), capture_output=True, text=True, check=False

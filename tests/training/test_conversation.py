@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 import torch
 from transformers import AutoTokenizer
@@ -16,7 +18,9 @@ from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.conversation import Encoder
 from kernel_assistant_training.folder import save_folder
 from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Packer
-from kernel_assistant_training.tokenizer import PARTS, VOCABULARY, load
+from kernel_assistant_training.reply import MOST_REPLY
+from kernel_assistant_training.source import pairs_of
+from kernel_assistant_training.tokenizer import CONTEXT, PARTS, VOCABULARY, load
 
 FENCE = '```cuda\n// set: T=256 V=4\n// launch: k0(x0, out0, rows=B) grid=B block=T\n#include "ka/rows.cuh"\n```\n'
 CALL = '<tool_call>{"name": "evaluate", "arguments": {}}</tool_call>'
@@ -132,3 +136,11 @@ def test_what_is_longer_than_a_row_is_counted(encoder):
     packer = Packer(length=8)
     assert packer.add(encoder.encode(EPISODE)) is None
     assert packer.left_out == 1
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_what_is_learned_fits_a_reply_and_a_reply_a_conversation(target, encoder):
+    said = [encoder.encode(messages) for messages in islice(pairs_of(target)(3), 300)]
+    answers = [sum(one.learned) for one in said]
+    assert max(len(one.ids) - answer for one, answer in zip(said, answers, strict=True)) + MOST_REPLY <= CONTEXT
+    assert sum(answer > MOST_REPLY for answer in answers) <= 1

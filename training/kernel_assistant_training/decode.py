@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernel_assistant_training.architecture import Llama, rotated, rotations
+from kernel_assistant_training.reply import MOST_REPLY
 
 #: Steps between two looks at what is finished.
 STRETCH = 16
@@ -38,7 +39,7 @@ class Asked:
     prompt: Sequence[int]
     temperature: float = 1.0
     seed: int = 0
-    most: int = 1024
+    most: int = MOST_REPLY
 
 
 @dataclass(frozen=True)

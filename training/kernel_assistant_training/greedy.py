@@ -22,11 +22,9 @@ from kernel_assistant_training.conversation import Encoder
 from kernel_assistant_training.decode import Asked, Decoder
 from kernel_assistant_training.folder import load_folder
 from kernel_assistant_training.held_out import HeldOut, read_tasks
+from kernel_assistant_training.reply import MOST_REPLY
 from kernel_assistant_training.source import TARGETS
 from kernel_assistant_training.tokenizer import id_of, load
-
-#: As long as 99% of the answers that are learned.
-MOST_TOKENS = 1000
 
 
 class Answered(Record, frozen=True, kw_only=True):
@@ -39,7 +37,7 @@ class Answered(Record, frozen=True, kw_only=True):
     problem: str
 
 
-def judge_greedy(folder: Path, file: Path, out: Path, device: torch.device, most: int = MOST_TOKENS) -> dict[str, Any]:
+def judge_greedy(folder: Path, file: Path, out: Path, device: torch.device, most: int = MOST_REPLY) -> dict[str, Any]:
     """Answers to the tasks of `file`, written to `out`; by target, the shares of what `Answered` says."""
     found = read_tasks(file)
     # All at once: a step costs the same for many.
@@ -83,7 +81,7 @@ def _form(source: str) -> str:
 
 
 def greedy(
-    folder: Path, prompts: Sequence[Sequence[Message]], device: torch.device, most: int = MOST_TOKENS
+    folder: Path, prompts: Sequence[Sequence[Message]], device: torch.device, most: int = MOST_REPLY
 ) -> list[str]:
     """One answer each, without its end token."""
     tokenizer = load()

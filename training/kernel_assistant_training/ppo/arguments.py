@@ -15,8 +15,10 @@ from kernel_assistant_training.ppo.rewards import SCHEMES
 from kernel_assistant_training.ppo.sources import SourceOptions
 from kernel_assistant_training.ppo.stage import StageOptions
 from kernel_assistant_training.ppo.update import UpdateOptions
+from kernel_assistant_training.reply import MOST_REPLY
 from kernel_assistant_training.source import TARGETS
 from kernel_assistant_training.synth.narrow import add_narrow, narrow_of
+from kernel_assistant_training.tokenizer import CONTEXT
 
 
 def parser_of(stage: str, about: str | None, *, turns: int) -> argparse.ArgumentParser:
@@ -64,8 +66,8 @@ def add_play(parser: argparse.ArgumentParser, turns: int) -> None:
     add_sources(parser)
     parser.add_argument("--episodes", type=int, default=8, help="of each task")
     parser.add_argument("--turns", type=int, default=turns, help="replies of an episode")
-    parser.add_argument("--reply", type=int, default=1024, help="tokens of a reply")
-    parser.add_argument("--context", type=int, default=4096, help="tokens of a conversation")
+    parser.add_argument("--reply", type=int, default=MOST_REPLY, help="tokens of a reply")
+    parser.add_argument("--context", type=int, default=CONTEXT, help="tokens of a conversation")
     parser.add_argument("--workers", type=int, default=1, help="processes that judge")
     add_pool(parser)
     parser.add_argument(

@@ -35,6 +35,8 @@ from kernel_assistant_training.ppo.speech import Speech, Spoken
 from kernel_assistant_training.ppo.table import Seat
 from kernel_assistant_training.ppo.tasks import Task
 from kernel_assistant_training.ppo.trajectory import Trajectory
+from kernel_assistant_training.reply import MOST_REPLY
+from kernel_assistant_training.tokenizer import CONTEXT
 
 #: Seconds that no episode takes: it ends by its turns.
 FOR_EVER = 1e9
@@ -48,8 +50,8 @@ class PlayOptions:
 
     scheme: str = "milestone"
     turns: int = 1
-    reply: int = 1024
-    context: int = 4096
+    reply: int = MOST_REPLY
+    context: int = CONTEXT
     temperature: float = 1.0
     clock: str = "measured"
     profile: str = "compact"
