@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -24,11 +24,9 @@ import msgspec
 from bench.figures import Figure, Settings
 from bench.pool_head import head_seconds
 from kernel_assistant.config import resolve
+from kernel_assistant.generator.emit import SOURCE
 from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.records import (
-    Evaluation,
-    Tier,
-)
+from kernel_assistant.records import Candidate, Evaluation, Tier
 from kernel_assistant.remote.ssh import Channel
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.detect import detect
@@ -112,8 +110,9 @@ def measure(settings: Settings) -> list[Figure]:
 
 
 def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scaling:
-    """Each worker has as much to do, whatever their number."""
-    jobs = _jobs(target, load.tasks * workers, load.candidates, f"{workers} {far}")
+    """Each worker has as much to do, whatever their number: the same tasks and schedules, once for each."""
+    once = _jobs(target, load.tasks, load.candidates, "scaling")
+    jobs = [_again(job, number, target) for number in range(workers) for job in once]
     with tempfile.TemporaryDirectory(prefix="ka-bench-pool-") as folder:
         began = time.monotonic()
         options = StationOptions(target=target, workers=workers)
@@ -158,6 +157,21 @@ def _jobs(target: str, count: int, each: int, seed: str) -> list[Job]:
         if len(found) == count:
             return found
     raise RuntimeError(f"only {len(found)} tasks with candidates")
+
+
+def _again(job: Job, number: int, target: str) -> Job:
+    """The same work, number `number`, of which nothing is known from another: a task that is opened for itself, and
+    sources that are built for themselves."""
+    path = job.task.kernel_task.path.removesuffix(".py")
+    described = msgspec.structs.replace(job.task.kernel_task, path=f"{path}_{number}.py")
+    candidates = tuple((_retold(one, f"// {number}", target), tier) for one, tier in job.candidates)
+    return Job(replace(job.task, kernel_task=described), candidates)
+
+
+def _retold(candidate: Candidate, comment: str, target: str) -> Candidate:
+    name = SOURCE[target]
+    text = f"{candidate.sources[name].rstrip()}\n{comment}\n"
+    return msgspec.structs.replace(candidate, sources={**candidate.sources, name: text})
 
 
 def _spent(found: Sequence[Evaluation | None]) -> Counter[str]:
