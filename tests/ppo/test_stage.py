@@ -68,6 +68,8 @@ def test_it_learns_what_compiles_and_goes_on_where_it_stopped(options, coin):
         assert one.reward.value == (1 if one.outcomes == ("correct",) else -1)
         assert one.turns == 1 and one.calls[0] in ("evaluate", "idle", "schema")
     assert line["reward"] == sum(one.reward.value for one in first) / 12
+    assert (line["ended_right"], line["ended_not_compiled"]) == (seen["correct"], seen["compile_error"])
+    assert sum(value for name, value in line.items() if name.startswith("ended_")) == 12
     assert line["ratio_left_out_share"] == 0 and line["kl_sampler"] < 1e-3
 
     # The base is not needed again: another machine may go on.
@@ -126,7 +128,9 @@ def test_what_is_not_finite_ends_with_a_checkpoint_that_can_be_used(options, coi
     assert read_status(options.out).state is RunState.failed
     assert "checkpoint-000000" in read_status(options.out).message
     load_folder(options.out / "checkpoint-000000")
-    assert len(list(TrajectoryStore(options.out).read(1))) == 2
+    found = list(TrajectoryStore(options.out).read(1))
+    # Ten tokens are no answer.
+    assert len(found) == 2 and all(one.cut_off for one in found)
 
 
 def test_several_turns_are_one_trajectory(options, coin):

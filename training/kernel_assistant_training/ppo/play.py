@@ -78,7 +78,8 @@ class GrowingProfile(FullProfile):
 
 
 class TableClient:
-    """See `ModelClient`. Replies are those of a table's rounds, seeded by episode and turn."""
+    """See `ModelClient`. Replies are those of a table's rounds, seeded by episode and turn. `cut_off` says that the
+    last one was longer than it may be."""
 
     name = "trained"
 
@@ -87,6 +88,7 @@ class TableClient:
         self.spoken = Spoken(speech)
         self._seat, self._speech, self._options, self._seed = seat, speech, options, seed
         self._turn = 0
+        self.cut_off = False
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
         """Raises PolicyError where the conversation is as long as the context."""
@@ -98,6 +100,7 @@ class TableClient:
         self._turn += 1
         reply = self._seat.reply(Prompt(prompt, self._options.temperature, seed, most))
         self.spoken.add(reply.ids, reply.logprobs)
+        self.cut_off = not reply.ended
         written = reply.ids[:-1] if reply.ended else reply.ids
         return Message(
             role="assistant",
@@ -186,6 +189,7 @@ class _Episode:
             best_ms=best if best < FOR_EVER else None,
             eager_ms=self._opened.baseline.eager_ms,
             void=self._void,
+            cut_off=self._client.cut_off,
         )
 
     def _play(self) -> StopReason:

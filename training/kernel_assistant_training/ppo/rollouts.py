@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kernel_assistant_training.ppo.choosing import loops
+from kernel_assistant_training.ppo.ended import endings
 from kernel_assistant_training.ppo.engine import Engine
 from kernel_assistant_training.ppo.play import PlayOptions, Setting, play
 from kernel_assistant_training.ppo.pool import Pool
@@ -90,8 +91,8 @@ def builders() -> int:
 
 
 def figures_of(found: Sequence[Trajectory]) -> Metrics:
-    """What episodes came to. Rates are shares of episodes; a speed-up counts from 5% on. There is no share faster than
-    `torch.compile` where the reward leaves it unmeasured."""
+    """What episodes came to, and how many ended in which way. Rates are shares of episodes; a speed-up counts from 5%
+    on. There is no share faster than `torch.compile` where the reward leaves it unmeasured."""
     count = max(len(found), 1)
     rewards = [one.reward.value for one in found]
     mean = sum(rewards) / count
@@ -109,4 +110,5 @@ def figures_of(found: Sequence[Trajectory]) -> Metrics:
         "void_rate": sum(one.void for one in found) / count,
         "loop_share": sum(map(loops, found)) / count,
         "schema_share": sum("schema" in one.calls for one in found) / count,
+        **endings(found),
     }

@@ -31,7 +31,7 @@ class Trajectory(Record, frozen=True, kw_only=True):
 
     `calls` says for each reply what it asked for: "evaluate", "finish", "idle" (nothing) or "schema" (something that
     could not be read). `candidates` are the hashes of what was judged, in order. `stop` is how it ended; `void` that
-    the judge was lost in it, so that its reward says nothing.
+    the judge was lost in it, so that its reward says nothing; `cut_off` that its last reply came to no end of its own.
     """
 
     key: str
@@ -49,6 +49,7 @@ class Trajectory(Record, frozen=True, kw_only=True):
     best_ms: float | None = None
     eager_ms: float = 0.0
     void: bool = False
+    cut_off: bool = False
 
     def __post_init__(self) -> None:
         end = 0

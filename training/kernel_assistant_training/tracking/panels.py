@@ -76,6 +76,17 @@ PANELS = (
         {"loop_share": "repeats itself", "schema_share": "cannot be read"},
         Kind.share,
     ),
+    Panel(
+        "Episodes without a right kernel",
+        "episodes by how they ended",
+        {
+            "ended_wrong": "wrong values",
+            "ended_not_compiled": "did not compile",
+            "ended_crashed": "crashed",
+            "ended_unread": "cannot be read",
+            "ended_cut_off": "out of tokens",
+        },
+    ),
     Panel("Replies of an episode", "replies", {"episode_turns": TRAINING}),
     Panel(
         "Time of an iteration",
