@@ -61,8 +61,12 @@ class _HostMemory:
     def __init__(self, size: int, writable: bool) -> None:
         self.size = max(size, mmap.PAGESIZE)
         self.descriptor = os.memfd_create("kernel-assistant", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.descriptor, self.size)
-        self._map = mmap.mmap(self.descriptor, self.size)
+        try:
+            os.ftruncate(self.descriptor, self.size)
+            self._map = mmap.mmap(self.descriptor, self.size)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
         seals = F_SEAL_SHRINK | F_SEAL_GROW | (0 if writable else F_SEAL_FUTURE_WRITE)
         fcntl.fcntl(self.descriptor, F_ADD_SEALS, seals)
         self.tensor = torch.frombuffer(self._map, dtype=torch.uint8)

@@ -95,8 +95,8 @@ class Profiler:
         self.written_bytes = _bytes(base.reference)
         self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings)
         self._own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
-        self.sets = self._make_sets(base)
         self._evictor = torch.zeros(2 * ceilings.cache_bytes, dtype=torch.uint8, device=task.device)
+        self.sets = self._make_sets(base)
 
     def _make_sets(self, base: Expected) -> Sets:
         """Enough sets to exceed the cache four times, filled with the declared inputs, moved about."""
@@ -110,10 +110,14 @@ class Profiler:
             self._count(_bytes([*base.tensors, *base.reference])),
             base.reference[0].device,
         )
-        with self._turns.beside():
-            for index in range(sets.count):
-                sets.write(index, base.tensors)
-            sets.refresh(self._generator, self._free, 0)
+        try:
+            with self._turns.beside():
+                for index in range(sets.count):
+                    sets.write(index, base.tensors)
+                sets.refresh(self._generator, self._free, 0)
+        except BaseException:
+            sets.close()
+            raise
         return sets
 
     def prepare(self, which: str) -> None:

@@ -47,7 +47,12 @@ class Sets:
         output_offsets, output_size = _layout(outputs, 0)
         self.bytes_per_set = sum(map(span_bytes, first)) + sum(map(span_bytes, outputs))
         self.readable = Arena("inputs", base + count * input_size, device, writable=False)
-        self.writable = Arena("outputs", max(count * output_size, 1), device, writable=True)
+        try:
+            self.writable = Arena("outputs", max(count * output_size, 1), device, writable=True)
+        except BaseException:
+            # Nobody else can give it back, and the next task may have room.
+            self.readable.close()
+            raise
         self._constants = [
             self.readable.view(offset, tensor)
             for offset, tensor in zip(constant_offsets, constants.values(), strict=True)

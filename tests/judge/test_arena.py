@@ -143,3 +143,21 @@ def test_new_values_move_and_stay_whole(sets):
     # Integers may be indices: their values stay, row by row.
     rows = {tuple(line.tolist()) for _, labels in before for line in labels}
     assert {tuple(line.tolist()) for row in sets.inputs for line in row[1]} == rows
+
+
+def test_sets_without_room_give_back_what_they_had():
+    """The next task may have room: outputs of 2 PiB are refused behind inputs that were there."""
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(OSError, match=r"large|memory|Invalid"):
+            Sets(
+                names=["x0"],
+                output_names=["out0"],
+                constants={},
+                first=[torch.zeros(5)],
+                outputs=[torch.empty(1 << 49, device="meta")],
+                dims={},
+                count=1,
+                device=CPU,
+            )
+    assert sorted(os.listdir("/proc/self/fd")) == before
