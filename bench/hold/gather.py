@@ -19,6 +19,8 @@ from bench.hold.run import read, write
 MIB = 1 << 20
 #: Of what is read by people; weights and candidates' caches are left where they are.
 READ = (".json", ".jsonl", ".md", ".svg", ".png", ".log", ".txt", ".csv", ".xml", ".toml", "done", "progress")
+#: As in the checkout.
+KNOWN = ("tokenizer.json", "tokenizer_config.json")
 #: Of a longer file the end is taken, from the start of a line.
 MOST_OF_A_FILE = 2 * MIB
 #: Archive → folders below results/, which are left out of the archive `results`.
@@ -83,17 +85,17 @@ def gather(work: Path, out: Path, room: Room = Room(), *, again: bool = False) -
 
 def parcels(work: Path) -> Iterator[Parcel]:
     """Best first."""
-    models = sorted((work / "models").glob("*.gguf"), reverse=True)
+    models = _different(sorted((work / "models").glob("*.gguf"), reverse=True))
     yield Parcel("results.tar.xz", tuple(_results(work)))
     yield from (_model(file) for file in models[:1])
-    lines = []
+    lines: list[tuple[Path, str]] = []
     for name, folders in DATA.items():
         new, held = _data(work / "results", folders)
         yield Parcel(f"{name}.tar.xz", new)
-        lines.append(Parcel(f"{name}-lines.tar.xz", held))
+        lines += held
     yield from (_model(file) for file in models[1:])
     # With them a folder can be gone on with; what was found is in the shards.
-    yield from lines
+    yield Parcel("lines.tar.xz", tuple(lines))
 
 
 def split(name: str, data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
@@ -152,6 +154,14 @@ def _export(work: Path, model: Path, file: Path, failed: Path) -> str:
     return f"{file.name}: {done.stdout.strip().splitlines()[-1]}"
 
 
+def _different(files: Iterable[Path]) -> list[Path]:
+    """What is exported at the end is mostly one that is there: the first of each counts."""
+    found: dict[str, Path] = {}
+    for file in files:
+        found.setdefault(hashlib.sha256(file.read_bytes()).hexdigest(), file)
+    return list(found.values())
+
+
 def _model(file: Path) -> Parcel:
     return Parcel(f"model-{file.name}", ((file, file.name),))
 
@@ -161,7 +171,7 @@ def _results(work: Path) -> Iterator[tuple[Path, str]]:
     for top in ("logs", "state", "results", "models"):
         for file in _files(work / top):
             mine = apart.isdisjoint(file.parents) or file.name == "output.log"
-            if mine and file.name.endswith((*READ, ".failed")) and file.name != "sent.json":
+            if mine and file.name.endswith((*READ, ".failed")) and file.name not in ("sent.json", *KNOWN):
                 yield file, str(file.relative_to(work))
 
 

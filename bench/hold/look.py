@@ -16,6 +16,7 @@ from bench.hold.run import GPU_LOG, read
 
 EVERY_S = 20.0
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_WARNING = re.compile(r"warnings\.warn\(|Warning: ")
 _LONGEST = 90
 
 
@@ -80,8 +81,9 @@ def last(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 8192))
         text = _NOISE.sub("", file.read().decode(errors="replace")).replace("\r", "\n")
-    lines = [one.strip() for one in text.split("\n") if one.strip() and not one.startswith("[hold ")]
-    return lines[-1][:_LONGEST] if lines else ""
+    lines = [one.strip() for one in text.split("\n")]
+    said = [one for one in lines if one and not one.startswith("[hold ") and not _WARNING.search(one)]
+    return said[-1][:_LONGEST] if said else ""
 
 
 def figures(work: Path, step: str) -> str:

@@ -108,8 +108,8 @@ def until(true, seconds=60.0):
 
 def test_steps_run_in_order_on_their_gpus_and_cores_and_hear_what_runs_beside_them(hold):
     core = min(os.sched_getaffinity(0))
-    hold.step("small", 'until grep "beside.*tasks" "$HOLD_WORK/logs/small.log"; do sleep 0.05; done')
-    hold.step("tasks", 'until grep small "$HOLD_WORK/order"; do sleep 0.05; done; sleep 0.2; exit 3')
+    hold.step("small", 'until grep -q "beside.*tasks" "$HOLD_WORK/logs/small.log"; do sleep 0.05; done')
+    hold.step("tasks", 'until grep -q small "$HOLD_WORK/order"; do sleep 0.05; done; sleep 0.2; exit 3')
     hold.step("labels", "sleep 0.1")
     hold.step("pool", "true")
     words = (f"0@{core}:small", f"3@{core}:tasks,labels", f"0+3@{core}:pool")
@@ -170,13 +170,15 @@ def work(tmp_path):
     write(root, "logs/small.log", "line\n" * (MOST_OF_A_FILE // 4))
     write(root, "results/small/report.md", "# a run\n")
     write(root, "results/small/03-episodes/episodes.jsonl", '{"messages": []}\n')
+    write(root, "results/small/02-pretrain/model/tokenizer.json", "{}")
     write(root, "results/small/02-pretrain/checkpoint.pt", os.urandom(1000))
     write(root, "results/tasks/verdicts.jsonl", "{}\n", at=1000)
     write(root, "results/tasks/tasks-00000.parquet", "PAR1", at=2000)
     write(root, "results/labels/labels/labels-00.jsonl", "{}\n", at=3000)
     write(root, "results/labels/labels/labels-00000.parquet", "PAR1", at=2000)
     write(root, "models/02-pretrain.gguf", os.urandom(2500))
-    write(root, "models/05-sft.gguf", os.urandom(2500))
+    exported = write(root, "models/11-export.gguf", os.urandom(2500))
+    write(root, "models/05-sft.gguf", exported.read_bytes())
     return root
 
 
@@ -186,11 +188,11 @@ def test_what_there_is_is_taken_once_in_few_files_of_bounded_size(work, tmp_path
     assert {file.name for file in out.iterdir()} == {
         "results.tar.xz",
         "tasks.tar.xz",
-        "tasks-lines.tar.xz",
+        "lines.tar.xz",
         "labels.tar.xz",
         "episodes.tar.xz",
         "model-02-pretrain.gguf",
-        "model-05-sft.gguf",
+        "model-11-export.gguf",
     }
     results = names((out / "results.tar.xz").read_bytes())
     assert set(results) == {"state/small.json", "logs/small.log.end", "results/small/report.md"}
@@ -203,8 +205,8 @@ def test_what_there_is_is_taken_once_in_few_files_of_bounded_size(work, tmp_path
     assert set(names((out / "tasks.tar.xz").read_bytes())) == {"tasks/tasks-00000.parquet"}
 
     assert gather(work, tmp_path / "second") == []
-    write(work, "models/09-ppo-agent.gguf", os.urandom(100))
-    assert gather(work, tmp_path / "third") == ["model-09-ppo-agent.gguf: 0.00 MiB"]
+    write(work, "models/12-more.gguf", os.urandom(100))
+    assert gather(work, tmp_path / "third") == ["model-12-more.gguf: 0.00 MiB"]
     assert len(gather(work, tmp_path / "fourth", again=True)) == 8
 
 
@@ -213,11 +215,11 @@ def test_what_is_too_large_is_split_and_what_has_no_room_goes_the_next_time(work
     said = gather(work, tmp_path / "first", room)
     assert {file.name for file in (tmp_path / "first").iterdir()} == {
         "results.tar.xz",
-        *(f"model-05-sft.gguf.{place:02}" for place in range(3)),
+        *(f"model-11-export.gguf.{place:02}" for place in range(3)),
     }
     assert sum("left for the next time" in line for line in said) == 5
-    joined = b"".join((tmp_path / "first" / f"model-05-sft.gguf.{place:02}").read_bytes() for place in range(3))
-    assert joined == (work / "models" / "05-sft.gguf").read_bytes()
+    joined = b"".join((tmp_path / "first" / f"model-11-export.gguf.{place:02}").read_bytes() for place in range(3))
+    assert joined == (work / "models" / "11-export.gguf").read_bytes()
 
     gather(work, tmp_path / "second", room)
     assert {"tasks.tar.xz", "labels.tar.xz", "episodes.tar.xz"} < {
@@ -239,5 +241,9 @@ def test_models_are_those_of_stages_that_are_over_and_left_one_of_their_own(tmp_
 
 
 def test_the_last_words_of_a_step_are_its_own(tmp_path):
-    log = write(tmp_path, "a.log", "\x1b[1m10%\rhalf\r\n\n[hold 10:00:00] small: beside it: nothing\n")
+    log = write(
+        tmp_path,
+        "a.log",
+        "\x1b[1m10%\rhalf\r\n\n[hold 10:00:00] small: beside it: nothing\nx.py:3: FutureWarning: so\n",
+    )
     assert last(log) == "half"
