@@ -19,7 +19,7 @@ LIMITS: Mapping[str, int] = {
     "labels": 600,
     "pool": 240,
     "base": 560,
-    "times": 300,
+    "times": 480,
     "gpu_tests": 420,
 }
 #: What a step takes from another one; it waits for it where both are asked for.
