@@ -40,7 +40,6 @@ def main() -> int:
     time.sleep(max(0.0, until - time.monotonic()) if runs(work) else 0)
     for words in export_finished(work):
         print(words, flush=True)
-    print(line(work), flush=True)
     for words in gather(work, options.out, again=options.all):
         print(words, flush=True)
     print("steps run" if runs(work) else "all steps have ended")
@@ -93,7 +92,8 @@ def figures(work: Path, step: str) -> str:
         return ""
     *_, text = ["", *found[0].read_text().splitlines()]
     known = json.loads(text) if text.endswith("}") else {}
-    return ", ".join(f"{name} {value:g}" for name, value in known.items() if isinstance(value, int | float))[:_LONGEST]
+    numbers = {name: value for name, value in known.items() if isinstance(value, int | float) and name != "time"}
+    return ", ".join(f"{name} {value:g}" for name, value in numbers.items())[:_LONGEST]
 
 
 def _gpus() -> list[str]:
