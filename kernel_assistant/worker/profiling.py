@@ -33,7 +33,7 @@ from .timing import (
     block_length,
     claimed,
 )
-from .traffic import elements_to_read
+from .traffic import Traffic
 from .turns import Turns
 from .verification import Expected, Wrong, describe, message_of
 
@@ -86,12 +86,10 @@ class Profiler:
         self._free = [_leads_with_free(task.graph, name) for name in task.input_names]
         used = {value["name"] for value in task.graph["inputs"]}
         given = [pair for pair in zip(task.input_names, base.tensors, strict=True) if pair[0] in used]
-        needed = elements_to_read(task.graph, base.dims)
-        changing = _to_read(needed, given)
-        constant = _to_read(needed, base.constants.items())
-        self.read_bytes = changing + constant
+        traffic = Traffic.of(task.graph, base.dims, dict(given), base.constants)
+        self.read_bytes = traffic.moved_bytes
         # Parameters are the same in all sets, and may stay in the cache.
-        self._uncached_bytes = changing + max(constant - ceilings.cache_bytes, 0)
+        self._uncached_bytes = traffic.changing_bytes + max(traffic.constant_bytes - ceilings.cache_bytes, 0)
         self.written_bytes = _bytes(base.reference)
         self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings)
         self._own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
@@ -458,11 +456,6 @@ def _leads_with_free(graph: dict[str, Any], name: str) -> bool:
 
 def _bytes(tensors: list[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _to_read(needed: dict[str, int], values: Iterable[tuple[str, torch.Tensor]]) -> int:
-    """Bytes; of a value that the graph does not know all."""
-    return sum(min(needed.get(name, tensor.numel()), tensor.numel()) * tensor.element_size() for name, tensor in values)
 
 
 def _own_error(reference: torch.Tensor, want: torch.Tensor) -> float:

@@ -2,59 +2,135 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from .reads.call import Call, Gates, Need, decisive, joined, references
+from .reads.rules import gates, reads
+from .runner.pytorch.aten import Operator
 from .symbols import evaluate_size
 
-#: Operators that read as much of their first operand as they give.
-PARTIAL = frozenset({"embedding", "gather", "index", "index_select", "narrow", "select", "slice", "take_along_dim"})
-#: Operators that give each element of their operand once, elsewhere or with another type.
-MOVED = frozenset(
-    {"_to_copy", "_unsafe_view", "alias", "clone", "contiguous", "detach", "flip", "permute", "reshape", "roll"}
-    | {"squeeze", "t", "transpose", "unsqueeze", "view"}
-)
+#: Memory gives no less than so many bytes at a time, on both targets.
+SECTOR_BYTES = 32
 
 
-def elements_to_read(graph: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, int]:
-    """Of every value that is read: its elements without which the outputs cannot be computed, or more of them.
+def parts_to_read(
+    graph: Mapping[str, Any], dims: Mapping[str, int], given: Mapping[str, torch.Tensor]
+) -> dict[str, Need]:
+    """Of every value without which the outputs cannot be computed: a mask of its elements, or True for all.
 
-    Goes from the outputs backwards: an elementwise operator needs as many elements of an operand as are needed of its
-    result, a slice as many as it gives, any other operator all. Several readers' elements are added up.
+    Goes from the outputs backwards, by the rule of each operator, so that parts of one value that overlap count once.
+    What indices and conditions point at is read off their values, which are computed from `given` (all inputs).
     """
-    specs = {value["name"]: value["spec"] for value in (*graph["inputs"], *graph["nodes"])}
-    sizes = {name: _elements(spec, dims) for name, spec in specs.items() if spec and "shape" in spec}
-    needed = {name: sizes[name] for name in graph["outputs"] if name in sizes}
-    for node in reversed(graph["nodes"]):
-        own = needed.get(node["name"], sizes.get(node["name"], 0))
-        kind, first = node["op"].partition(".")[0], (node["args"] or [None])[0]
-        whole = kind not in MOVED and not _is_elementwise(node["op"])
-        for operand in _references([*node["args"], *node["kwargs"].values()]):
-            if operand not in sizes:
+    shapes = _shapes(graph, dims)
+    device = next((value.device for value in given.values()), torch.device("cpu"))
+    gated = gates(graph)
+    values = _decisive_values(graph, dims, given, device, gated)
+    needed: dict[str, dict[int, Need]] = {}
+
+    def add(name: str, need: Need, place: int = 0) -> None:
+        places = needed.setdefault(name, {})
+        places[place] = joined(need, places[place]) if place in places else need
+
+    for name in graph["outputs"]:
+        add(name, True)
+    with torch.no_grad():
+        for node in reversed(graph["nodes"]):
+            wanted = needed.get(node["name"])
+            if wanted is None:
                 continue
-            partial = kind in PARTIAL and first == f"%{operand}"
-            taken = sizes[operand] if whole and not partial else own
-            needed[operand] = min(sizes[operand], needed.get(operand, 0) + taken)
-            first = None  # the same value among the other operands is not what a part is taken of
-    return needed
+            if node["op"] == "getitem":
+                add(node["args"][0][1:], wanted[0], int(node["args"][1]))
+                continue
+            for name, need in reads(Call(node, wanted, shapes, values, dims, device, gated)).items():
+                add(name, need)
+    return {name: places[0] for name, places in needed.items() if 0 in places}
 
 
-def _references(operand: object) -> Iterator[str]:
-    if isinstance(operand, str) and operand.startswith("%"):
-        yield operand[1:]
-    elif isinstance(operand, (list, tuple)):
-        for one in operand:
-            yield from _references(one)
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a call has to read: of inputs and of parameters and buffers the elements that matter, and of both
+    together what memory moves for them, in whole sectors."""
+
+    changing_bytes: int
+    constant_bytes: int
+    moved_bytes: int
+
+    @staticmethod
+    def of(
+        graph: Mapping[str, Any],
+        dims: Mapping[str, int],
+        inputs: Mapping[str, torch.Tensor],
+        constants: Mapping[str, torch.Tensor],
+    ) -> Traffic:
+        """All elements of what the graph does not know."""
+        known = {value["name"] for value in graph["inputs"]}
+        parts = parts_to_read(graph, dims, {**inputs, **constants})
+
+        def need(name: str, value: torch.Tensor) -> Need:
+            return parts.get(name, torch.zeros(value.shape, dtype=torch.bool)) if name in known else True
+
+        changing, constant = (
+            sum(count(need(name, value), value) * value.element_size() for name, value in given.items())
+            for given in (inputs, constants)
+        )
+        moved = sum(bytes_moved(need(name, value), value) for name, value in {**inputs, **constants}.items())
+        return Traffic(changing, constant, moved)
 
 
-def _is_elementwise(op: str) -> bool:
-    name, _, overload = op.partition(".")
-    found = getattr(getattr(torch.ops.aten, name, None), overload or "default", None)
-    return found is not None and torch.Tag.pointwise in found.tags
+def count(need: Need, value: torch.Tensor) -> int:
+    """Elements of `value` that are needed."""
+    return value.numel() if isinstance(need, bool) else int(need.sum())
 
 
-def _elements(spec: Mapping[str, Any], dims: Mapping[str, int]) -> int:
-    return math.prod(evaluate_size(size, dims) for size in spec["shape"])
+def bytes_moved(need: Need, value: torch.Tensor) -> int:
+    """Bytes that memory has to give for what is needed of `value`: it gives whole sectors."""
+    each = SECTOR_BYTES // value.element_size()
+    if isinstance(need, bool) or not value.is_contiguous():
+        return count(need, value) * value.element_size()
+    flat = torch.nn.functional.pad(need.reshape(-1), (0, -need.numel() % each))
+    touched = int(flat.view(-1, each).any(1).sum()) * each
+    return min(touched, value.numel()) * value.element_size()
+
+
+def _shapes(graph: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    specs = {value["name"]: value["spec"] for value in (*graph["inputs"], *graph["nodes"])}
+    return {
+        name: tuple(evaluate_size(str(size), dims) for size in spec["shape"])
+        for name, spec in specs.items()
+        if spec and "shape" in spec
+    }
+
+
+def _decisive_values(
+    graph: Mapping[str, Any],
+    dims: Mapping[str, int],
+    given: Mapping[str, torch.Tensor],
+    device: torch.device,
+    gated: Gates,
+) -> dict[str, torch.Tensor]:
+    """The values of indices, conditions and gates, what they are computed from being let go of as soon as it may be."""
+    wanted = {name for node in graph["nodes"] for name in decisive(node, gated)}
+    order = _above(graph["nodes"], wanted)
+    last = {name: place for place, node in enumerate(order) for name in references(node)}
+    values: dict[str, Any] = dict(given)
+    with torch.no_grad():
+        for place, node in enumerate(order):
+            Operator(dict(node), dict(dims), str(device))(values)
+            for name in set(references(node)) - wanted:
+                if last[name] == place:
+                    del values[name]
+    return {name: values[name] for name in wanted}
+
+
+def _above(nodes: Iterable[Mapping[str, Any]], wanted: set[str]) -> list[Mapping[str, Any]]:
+    """The nodes that these values depend on, in order."""
+    needed, found = set(wanted), []
+    for node in reversed(list(nodes)):
+        if node["name"] in needed:
+            needed.update(references(node))
+            found.append(node)
+    return found[::-1]

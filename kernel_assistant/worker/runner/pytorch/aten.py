@@ -118,7 +118,7 @@ def _converted(item: Any, kind: str, dims: dict[str, int], op: str) -> Any:
         return torch.device(item)
     if plain in ("float", "number") and item in ("inf", "-inf", "nan"):
         return float(item)
-    if plain in ("int", "SymInt", "float", "number"):
+    if plain in ("int", "SymInt", "float", "number", "Tensor"):  # a size may divide a tensor
         return evaluate(item, dims)
     raise PlanError(f"{op}: {item!r} is no {plain}")
 

@@ -1,0 +1,1 @@
+"""Which elements of its operands an operator reads; `rules.reads` is the way in."""
