@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kernel_assistant.generator.context import RANK, Context, broadcast, cast
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import COMPUTE, Const, Expr, Op, Value
+from kernel_assistant.generator.numbers import of_type
 
 #: One tensor in, same type out. {0} is of the result's C type.
 UNARY = {
@@ -34,7 +35,6 @@ PARAMETRIC: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
         "ka_nan_to_num({0}, {1}, {2}, {3})",
         (("nan", 0.0), ("posinf", 3.4028234663852886e38), ("neginf", -3.4028234663852886e38)),
     ),
-    "logit": ("ka_log({0} / (1 - {0}))", ()),
 }
 
 #: Two operands of the result's type.
@@ -43,8 +43,6 @@ BINARY = {
     "div": "{0} / {1}",
     "maximum": "ka_max({0}, {1})",
     "minimum": "ka_min({0}, {1})",
-    "fmod": "ka_fmod({0}, {1})",
-    "remainder": "ka_remainder({0}, {1})",
     "floor_divide": "ka_floor_divide({0}, {1})",
     "pow": "ka_pow({0}, {1})",
     "atan2": "ka_atan2({0}, {1})",
@@ -59,6 +57,8 @@ BINARY = {
     "ldexp": "{0} * ka_exp2({1})",
 }
 BOOLEAN = {"and": "({0} & {1})", "or": "({0} | {1})", "xor": "({0} ^ {1})"}
+#: Those whose numbers PyTorch makes ones of the tensor's type.
+ROUNDED_BINARY = {"fmod": "ka_fmod({0}, {1})", "remainder": "ka_remainder({0}, {1})"}
 COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
@@ -102,7 +102,10 @@ def _parametric(context: Context, name: str) -> Value:
         Value(Const(ctype, context.number(place, key, default)), (), "f32")
         for place, (key, default) in enumerate(parameters, 1)
     ]
-    return pointwise(context, text, [context.value(context.node.args[0]), *numbers])
+    value = context.value(context.node.args[0])
+    if name == "hardshrink":
+        numbers = [of_type(number, value.dtype) for number in numbers]
+    return pointwise(context, text, [value, *numbers])
 
 
 def _operands(context: Context, ctype: str) -> list[Value]:
@@ -123,8 +126,30 @@ def _add(context: Context, text: str) -> Value:
 
 
 def _compare(context: Context, symbol: str) -> Value:
-    left, right = _operands(context, "")
+    left, right = _beside(_operands(context, ""))
     return pointwise(context, f"({{0}} {symbol} {{1}})", [left, right], _promoted([left, right]), "bool")
+
+
+def _beside(values: list[Value]) -> list[Value]:
+    """A number beside a tensor is one of the tensor's type."""
+    left, right = values
+    return [of_type(left, right.dtype), of_type(right, left.dtype)]
+
+
+def _rounded_binary(text: str) -> Callable[[Context], Value]:
+    return lambda context: pointwise(context, text, _beside(_operands(context, COMPUTE[context.node.spec.dtype])))
+
+
+def _logit(context: Context) -> Value:
+    """Cut off at eps and 1 - eps where that is given; PyTorch takes a negative one for none."""
+    value, eps = context.value(context.node.args[0]), context.argument(1, "eps")
+    if eps is not None:
+        low = context.number(1, "eps", 0.0)
+        ctype = COMPUTE[context.node.spec.dtype]
+        bound = Value(Const(ctype, low), (), "f32")
+        if low >= 0:
+            value = pointwise(context, "({0} < {1} ? {1} : ({0} > 1 - {1} ? 1 - {1} : {0}))", [value, bound])
+    return pointwise(context, "ka_log({0} / (1 - {0}))", [value])
 
 
 def _promoted(values: list[Value]) -> str:
@@ -281,6 +306,8 @@ SPECIAL: dict[str, Callable[[Context], Value]] = {
     "clip": _clamp,
     "clamp_min": _bound("ka_max({0}, {1})"),
     "clamp_max": _bound("ka_min({0}, {1})"),
+    "logit": _logit,
+    "special_logit": _logit,
     "where": _where,
     "masked_fill": _masked_fill,
     "lerp": _lerp,
@@ -310,5 +337,6 @@ SPECIAL: dict[str, Callable[[Context], Value]] = {
         context.operand(context.node.args[0], COMPUTE[context.node.spec.dtype]).expr, ()
     ),
 }
+SPECIAL |= {name: _rounded_binary(text) for name, text in ROUNDED_BINARY.items()}
 SPECIAL |= {f"__{name}__": _bitwise(text) for name, text in BOOLEAN.items()}
 SPECIAL |= {f"bitwise_{name}": _bitwise(text) for name, text in BOOLEAN.items()}

@@ -51,9 +51,12 @@ def _tasks() -> list[Task]:
             task(f"across {name}", lambda x, y: (x + y).min(1), _coarse, dtype),
             task(f"greater {name}", lambda x, y: torch.where(x + y > 1.003, x, -x), _coarse, dtype),
             task(f"loaded {name}", lambda x, y: torch.where(x > 1.003, x, -x) + y, _coarse, dtype),
+            task(f"equal {name}", lambda x, y: torch.where(x == 1.003, y, -y) + F.hardshrink(x, 1.003), _coarse, dtype),
+            task(f"rest {name}", lambda x, y: torch.remainder(x, 0.3) * y, _coarse, dtype),
             task(f"whole {name}", lambda x, y: torch.floor(x * 3 + y) * y, _two, dtype),
             task(f"parts {name}", lambda x, y: (x + y).mT.contiguous().flip(1).argmax(-1), _coarse, dtype),
         ]
+    found.append(task("cut off", lambda x, y: torch.logit(x, 0.1) + torch.special.logit(y, 0.003), _two))
     for name, triangle in (("triu", torch.triu), ("tril", torch.tril)):
         found += [
             task(f"pooled {name}", lambda x, cut=triangle: F.max_pool1d(cut(x), 3, 1, 1), _one),

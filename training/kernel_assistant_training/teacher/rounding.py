@@ -2,18 +2,17 @@
 
 Elsewhere a rounding more or less is within what a half type allows, and kernels compute in float. But two values that
 round to the same number are equal to an argmax, which then takes the first, and neither is greater than the other.
+Numbers that values are compared with are rounded where they are lowered (`generator/numbers.py`).
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import msgspec
 
 from kernel_assistant.generator.pointwise import COMPARE
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical
-from kernel_assistant.records.graph import Operand, references
+from kernel_assistant.records.graph import references
 from kernel_assistant_training.teacher.frame import HALVES
 from kernel_assistant_training.teacher.rules import RULES
 
@@ -32,9 +31,6 @@ CHOOSING = frozenset(
     "neg abs relu maximum minimum fmax fmin amax amin max min where masked_fill clamp clamp_min clamp_max "
     "floor ceil round trunc sign sgn fmod cummax cummin _to_copy to type_as dropout scalar_tensor".split()
 ) | (RULES.keys() - {"glu"})
-#: Comparisons that take a number as of the tensor's type.
-BESIDE_NUMBERS = ("gt", "ge", "lt", "le")
-
 
 def rounded(task: Canonical) -> Canonical:
     """The task with its half-typed values rounded on all ways to where order decides; the task itself where none is."""
@@ -46,27 +42,17 @@ def rounded(task: Canonical) -> Canonical:
     above = _above(graph, ordered)
     nodes: list[Node] = []
     for node in graph.nodes:
-        own = _numbers_rounded(graph, node)
-        nodes += own.before
         if node.name in above and _is_half(node.spec) and not _chooses(node):
             exact = f"{node.name}_exact"
             single = TensorSpec(dtype="f32", shape=node.spec.shape)
-            nodes.append(msgspec.structs.replace(own.node, name=exact, spec=single))
+            nodes.append(msgspec.structs.replace(node, name=exact, spec=single))
             nodes.append(Node(name=node.name, op="_to_copy", args=(f"%{exact}",), spec=node.spec))
         else:
-            nodes.append(own.node)
+            nodes.append(node)
     if len(nodes) == len(graph.nodes):
         return task
     made = OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
     return Canonical(graph=made, sizes=task.sizes, constants=task.constants)
-
-
-@dataclass(frozen=True)
-class _Own:
-    """A node, and what has to stand before it."""
-
-    before: tuple[Node, ...]
-    node: Node
 
 
 def _is_half(spec: TensorSpec) -> bool:
@@ -98,25 +84,3 @@ def _chooses(node: Node) -> bool:
     """Whether its result is one of its operands, or a number that every type has: not C0."""
     constant = any(isinstance(item, str) and item[:1] == "C" for item in (*node.args, *node.kwargs.values()))
     return node.op.partition(".")[0] in CHOOSING and not constant
-
-
-def _numbers_rounded(graph: OpGraph, node: Node) -> _Own:
-    """x > C0 with a C0 of the type of x."""
-    if node.op.partition(".")[0] not in BESIDE_NUMBERS or len(node.args) != 2:
-        return _Own((), node)
-    left, right = node.args
-    if not (_names_value(left) and isinstance(right, str) and right.startswith("C")):
-        return _Own((), node)
-    spec = graph.spec(str(left)[1:])
-    if not _is_half(spec):
-        return _Own((), node)
-    number, name = f"{node.name}_number", f"{node.name}_rounded"
-    before = (
-        Node(name=number, op="scalar_tensor", args=(right,), spec=TensorSpec(dtype="f32", shape=())),
-        Node(name=name, op="_to_copy", args=(f"%{number}",), spec=TensorSpec(dtype=spec.dtype, shape=())),
-    )
-    return _Own(before, msgspec.structs.replace(node, args=(left, f"%{name}")))
-
-
-def _names_value(operand: Operand) -> bool:
-    return isinstance(operand, str) and operand.startswith("%")
