@@ -80,6 +80,7 @@ class Judge:
                 self.command.target,
                 quick_only=self._quick_only,
                 turns=self._turns,
+                numerics=self.numerics,
             )
         return self._profiler
 

@@ -48,22 +48,37 @@ class Comparison:
     rms: float = 0.0
 
 
+@dataclass(frozen=True)
+class Whole:
+    """The output that a part is of, PyTorch's and float64's: how large its values and PyTorch's own errors are."""
+
+    reference: torch.Tensor
+    want: torch.Tensor
+
+
 def compare(
-    got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, policy: str, usual: float = 0.0
+    got: torch.Tensor,
+    reference: torch.Tensor,
+    want: torch.Tensor,
+    policy: str,
+    usual: float = 0.0,
+    whole: Whole | None = None,
 ) -> Comparison:
     """Compare a candidate's output with the reference and float64. All of one shape; `want` float64 if floating.
-    `usual` is the output's rms on inputs as they are declared."""
+    `usual` is the output's rms on inputs as they are declared. A part of an output is held against bounds of the
+    `whole`, so that it passes wherever the whole does."""
     if not got.dtype.is_floating_point:
         return _compare_exact(got, reference)
     tolerance = TOLERANCE[policy][got.dtype]
     stats = _statistics(got, reference, want)
-    absolute = tolerance * min(1.0, stats.rms or usual)
-    floor = 2 * stats.reference_error
+    scale = stats if whole is None else _statistics(whole.reference, whole.reference, whole.want)
+    absolute = tolerance * min(1.0, scale.rms or usual)
+    floor = 2 * scale.reference_error
     failures = worst = 0
     if not (stats.all_finite and stats.error <= max(absolute, floor)):
         failures, worst = _failures(got, reference, want, tolerance, absolute, floor)
-    squared_scale = stats.squared_norm or usual**2 * stats.count
-    norm_bound = max(tolerance**2 * squared_scale, 4 * stats.reference_squared_error)
+    squared_scale = scale.squared_norm or usual**2 * scale.count
+    norm_bound = max(tolerance**2 * squared_scale, 4 * scale.reference_squared_error)
     drifted = stats.squared_error > norm_bound
     if drifted and not failures:
         worst = _largest_error(got, reference, want)

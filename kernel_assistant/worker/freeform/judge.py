@@ -48,7 +48,9 @@ class FreeformJudge(Judge):
     @property
     def profiler(self) -> FreeformProfiler:
         if not isinstance(self._profiler, FreeformProfiler):
-            self._profiler = FreeformProfiler(self.task, self._base(), self._ceilings, self.command.target)
+            self._profiler = FreeformProfiler(
+                self.task, self._base(), self._ceilings, self.command.target, numerics=self.numerics
+            )
         return self._profiler
 
     def _load(self, plan: dict[str, Any], binary: bytes, key: str) -> Loaded:

@@ -32,6 +32,7 @@ CHOOSING = frozenset(
     "floor ceil round trunc sign sgn fmod cummax cummin _to_copy to type_as dropout scalar_tensor".split()
 ) | (RULES.keys() - {"glu"})
 
+
 def rounded(task: Canonical) -> Canonical:
     """The task with its half-typed values rounded on all ways to where order decides; the task itself where none is."""
     graph = task.graph

@@ -1,0 +1,112 @@
+"""What is timed is compared as what is verified: what passes there passes here, wherever the window lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_assistant.records import Numerics
+from kernel_assistant.records.codec import to_builtins
+from kernel_assistant.source import build_task
+from kernel_assistant.worker import profiling
+from kernel_assistant.worker.open_task import OpenTask, open_task
+from kernel_assistant.worker.profiling import Profiler
+from kernel_assistant.worker.roofline import Ceilings
+from kernel_assistant.worker.verification import Case, Errors, Expected, Wrong, check_outputs, expect
+
+SIZE = 1 << 16
+#: Large values in front, small ones behind.
+SCALED = f"""
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.cat([torch.ones({SIZE // 2}), torch.full(({SIZE // 2},), 1e-7)]))
+
+    def forward(self, x):
+        return x * self.scale
+
+def get_inputs():
+    return [torch.randn(2, {SIZE})]
+"""
+#: A remainder jumps where the product comes upon an integer: in float32 at other places than in float64, some of many.
+JUMPING = f"""
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.frac(x * 4000.0)
+
+def get_inputs():
+    return [torch.rand(64, {SIZE // 8})]
+"""
+
+
+@contextmanager
+def _timed(folder: Path, text: str, numerics: str = "kernelbench") -> Iterator[tuple[OpenTask, Profiler, Expected]]:
+    """The task, a profiler, and what its first set should give now."""
+    path = folder / "model.py"
+    path.write_text(text)
+    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics=numerics)), "cpu")
+    base = expect(task, Case(0, "declared", None, 1))
+    assert base is not None
+    made = Profiler(task, base, Ceilings(cache_bytes=1 << 20), "cpu", numerics=numerics)
+    tensors = [tensor.clone() for tensor in made.sets.inputs[0]]
+    args, kwargs = task.unflatten(tensors)
+    outputs = list(task.call(args, kwargs)), list(task.call64(args, kwargs))
+    try:
+        yield task, made, Expected(base.case, tensors, *outputs, base.dims, base.constants)
+    finally:
+        made.close()
+
+
+def _verified(expected: Expected, got: torch.Tensor, numerics: str = "kernelbench") -> None:
+    check_outputs({"outputs": [{"name": "out0"}]}, [got], expected, numerics, Errors())
+
+
+def test_small_values_are_held_against_the_whole_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with _timed(tmp_path, SCALED) as (_, profiler, expected):
+        got = expected.reference[0].clone()
+        got[1, -100:] += 1e-6
+        _verified(expected, got)
+        profiler.sets.outputs[0][0].copy_(got)
+        monkeypatch.setattr(profiling, "_window", lambda output: (output.numel() - 100, output.numel()))
+        profiler._check([0])
+        profiler.sets.outputs[0][0][1, -100:] += 1e-3
+        with pytest.raises(Wrong, match="other values while timed"):
+            profiler._check([0])
+
+
+def test_a_jump_is_excused_by_those_that_pytorch_makes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _timed(tmp_path, JUMPING) as (_, profiler, expected):
+        reference, want = expected.reference[0], expected.want[0]
+        assert ((reference - want).abs() > 0.5).sum() > 1
+        # On the declared inputs there were none by luck.
+        profiler._own_errors = [0.0]
+        got = reference.clone().reshape(-1)
+        place = int(torch.where((reference - want).abs() > 0.5, 0.5, want).reshape(-1)[1000:-1000].argmax()) + 1000
+        got[place] -= 1
+        _verified(expected, got.reshape(reference.shape))
+        profiler.sets.outputs[0][0].copy_(got.reshape(reference.shape))
+        monkeypatch.setattr(profiling, "_window", lambda _: (place - 4, place + 4))
+        profiler._check([0])
+
+
+@pytest.mark.parametrize("numerics", [one.value for one in Numerics])
+def test_the_tolerance_is_the_task_s_and_not_less(numerics: str, tmp_path: Path) -> None:
+    off = {"paper": 5e-3, "kernelbench": 5e-5, "strict": 1e-7}[numerics]
+    with _timed(tmp_path, SCALED, numerics) as (_, profiler, expected):
+        got = expected.reference[0] * (1 + off)
+        _verified(expected, got, numerics)
+        profiler.sets.outputs[0][0].copy_(got)
+        profiler._check([0])
+        profiler.sets.outputs[0][0].mul_(1.05)
+        with pytest.raises(Wrong, match="other values while timed"):
+            profiler._check([0])
