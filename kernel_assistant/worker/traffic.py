@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .reads.call import Call, Gates, Need, decisive, joined, references
+from .reads.call import Call, Gates, Need, decisive, joined, once, references
 from .reads.rules import gates, reads
 from .runner.pytorch.aten import Operator
 from .symbols import evaluate_size
@@ -83,7 +83,10 @@ class Traffic:
 
 def count(need: Need, value: torch.Tensor) -> int:
     """Elements of `value` that are needed."""
-    return value.numel() if isinstance(need, bool) else int(need.sum())
+    if isinstance(need, bool):
+        return value.numel()
+    own = once(need)
+    return int(own.sum()) * (need.numel() // max(own.numel(), 1))
 
 
 def bytes_moved(need: Need, value: torch.Tensor) -> int:
@@ -91,8 +94,11 @@ def bytes_moved(need: Need, value: torch.Tensor) -> int:
     each = SECTOR_BYTES // value.element_size()
     if isinstance(need, bool) or not value.is_contiguous():
         return count(need, value) * value.element_size()
-    flat = torch.nn.functional.pad(need.reshape(-1), (0, -need.numel() % each))
-    touched = int(flat.view(-1, each).any(1).sum()) * each
+    # What is the same for all of a batch is looked at once.
+    times = value.shape[0] if value.dim() > 1 and need.stride(0) == 0 else 1
+    flat = (need[0] if times > 1 else need).reshape(-1)
+    flat = torch.nn.functional.pad(flat, (0, -flat.numel() % each))
+    touched = int(flat.view(-1, each).any(1).sum()) * each * times
     return min(touched, value.numel()) * value.element_size()
 
 

@@ -90,6 +90,8 @@ class Call:
 
     def mask(self) -> torch.Tensor:
         """What is needed of any of the results, all of which have the shape of the first."""
+        if any(need is True for need in self.needed.values()):
+            return torch.ones((), dtype=torch.bool, device=self.device).expand(self.shape)
         found = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
         for need in self.needed.values():
             found = found | need
@@ -154,6 +156,15 @@ def unbroadcast(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     while mask.dim() > len(shape):
         mask = mask.any(0)
     return any_over(mask, [dim for dim, size in enumerate(shape) if size == 1 != mask.shape[dim]])
+
+
+def once(mask: torch.Tensor) -> torch.Tensor:
+    """The mask without its repeats: dimensions along which it is expanded have size 1. Most masks are the same for all
+    of a batch, and are kept so."""
+    for dim, (size, stride) in enumerate(zip(mask.shape, mask.stride())):  # noqa: B905 - equally long
+        if stride == 0 and size > 1:
+            mask = mask.narrow(dim, 0, 1)
+    return mask
 
 
 def any_over(mask: torch.Tensor, dims: list[int]) -> torch.Tensor:

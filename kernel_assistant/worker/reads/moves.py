@@ -38,11 +38,14 @@ def product(call: Call) -> Needs:
 def linear(call: Call) -> Needs:
     """Where the operator's own derivative is not zero: weights are positive, so that none takes away another."""
     known = decisive(call.node, call.gates)
+    alike = _alike(call)
     leaves = {
-        name: torch.zeros(call.shapes[name], device=call.device, requires_grad=True)
+        name: torch.zeros([1, *call.shapes[name][1:]] if alike else call.shapes[name], device=call.device)
         for name in call.operands()
         if name not in known
     }
+    for leaf in leaves.values():
+        leaf.requires_grad_()
     values: dict[str, Any] = {**{name: call.values[name] for name in known}, **leaves}
     with torch.enable_grad():
         Operator(_plain(call), dict(call.dims), str(call.device))(values)
@@ -54,11 +57,40 @@ def linear(call: Call) -> Needs:
         slopes = torch.autograd.grad(
             [result for result, _ in asked],
             list(leaves.values()),
-            [_weights(result, need) for result, need in asked],
+            [_weights(result, need[:1] if alike and not isinstance(need, bool) else need) for result, need in asked],
             allow_unused=True,
         )
-        found |= {name: slope != 0 for name, slope in zip(leaves, slopes, strict=True) if slope is not None}
+        found |= {
+            name: (slope != 0).expand(call.shapes[name])
+            for name, slope in zip(leaves, slopes, strict=True)
+            if slope is not None
+        }
     return found
+
+
+#: Operator → how many of the last dimensions it has to do with; and those that name the one.
+_OWN_DIMENSIONS = {"tril": 2, "triu": 2, "pixel_shuffle": 3, "pixel_unshuffle": 3} | {
+    f"{name}{rank}d": rank + 1
+    for name in ("avg_pool", "reflection_pad", "replication_pad", "upsample_nearest", "_upsample_nearest_exact")
+    for rank in (1, 2, 3)
+}
+_ALONG = frozenset({"slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind"})
+
+
+def _alike(call: Call) -> bool:
+    """Whether it does the same at each place of the first dimension of its one operand, and the same is needed there:
+    one place says it for all, in that much less time and memory."""
+    names = call.operands()
+    if len(names) != 1 or not all(isinstance(need, bool) or need.stride(0) == 0 for need in call.needed.values()):
+        return False
+    shape = call.shapes[names[0]]
+    if call.kind in _ALONG:
+        # `x[:, 1:]` is a slice of all of the first dimension too.
+        whole = call.kind == "slice" and call.shape == shape
+        return whole or (len(shape) > 1 and call.numbers("dim", [0])[0] % len(shape) != 0)
+    if call.kind in ("constant_pad_nd", "pad"):
+        return len(call.numbers("pad", [])) < 2 * len(shape)
+    return len(shape) > _OWN_DIMENSIONS.get(call.kind, len(shape))
 
 
 def _plain(call: Call) -> dict[str, Any]:

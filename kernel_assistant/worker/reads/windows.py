@@ -25,13 +25,14 @@ def convolution(call: Call) -> Needs:
     if call.given("transposed") or len(shape) != rank + 2 or isinstance(call.given("padding"), str):
         return call.everything()
     (groups,), mask = call.numbers("groups", [1]), call.mask()
+    mask = mask[:1] if mask.stride(0) == 0 else mask
     any_channel = mask.reshape(mask.shape[0], groups, -1, *mask.shape[2:]).any(2)
     stride, padding = _each(call.numbers("stride", [1]), rank), _each(call.numbers("padding", [0]), rank)
     read = spread(any_channel, shape[2:], kernel, stride, padding, _each(call.numbers("dilation", [1]), rank))
     made = mask.transpose(0, 1).flatten(1).any(1)
     weights = made.reshape(-1, *[1] * (rank + 1)).expand(call.shapes[weight])
     found: Needs = dict.fromkeys(call.operands(), made)
-    return {**found, weight: weights, first: read.repeat_interleave(shape[1] // groups, 1)}
+    return {**found, weight: weights, first: read.repeat_interleave(shape[1] // groups, 1).expand(shape)}
 
 
 def spread(
@@ -43,6 +44,9 @@ def spread(
     dilation: list[int],
 ) -> torch.Tensor:
     """The positions in the windows whose results are needed, along one of the last dimensions after the other."""
+    outer = mask.shape[: mask.dim() - len(sizes)]
+    for place in range(len(outer)):
+        mask = mask.narrow(place, 0, 1) if mask.stride(place) == 0 else mask
     for place, size in enumerate(sizes):
         dim = mask.dim() - len(sizes) + place
         found = torch.zeros((*mask.shape[:dim], size, *mask.shape[dim + 1 :]), dtype=torch.bool, device=mask.device)
@@ -53,7 +57,7 @@ def spread(
             to = at[inside]
             found.index_copy_(dim, to, found.index_select(dim, to) | mask.index_select(dim, inside))
         mask = found
-    return mask
+    return mask.expand(*outer, *sizes)
 
 
 def _each(given: list[int], rank: int) -> list[int]:
