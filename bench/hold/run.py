@@ -1,6 +1,7 @@
 """Runs the steps of a hold: `python -m bench.hold.run WORK PLACEMENT...`, which start.sh leaves in the background.
 
 What has ended well is not run again. One that is killed takes its steps with it, and the next goes on with them.
+Standard library only: it says what is wrong with a placement before any package is there.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from itertools import count
 
 from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.numbers import HALVES
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import Operand
-
-HALF = ("bf16", "f16")
 
 
 def expand(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
@@ -92,7 +91,7 @@ class _Writer:
         self.nodes: list[Node] = []
         taken = {value.name for value in graph.inputs} | {one.name for one in graph.nodes}
         self._names = (name for number in count() if (name := f"{node.name}_{number}") not in taken)
-        self.dtype = "f32" if node.spec.dtype in HALF else node.spec.dtype
+        self.dtype = "f32" if node.spec.dtype in HALVES else node.spec.dtype
 
     def argument(self, position: int, name: str, default: Operand = None) -> Operand:
         return self.node.args[position] if position < len(self.node.args) else self.node.kwargs.get(name, default)

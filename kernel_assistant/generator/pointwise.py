@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kernel_assistant.generator.context import RANK, Context, broadcast, cast
 from kernel_assistant.generator.errors import Unsupported
 from kernel_assistant.generator.expr import COMPUTE, Const, Expr, Op, Value
-from kernel_assistant.generator.numbers import of_type
+from kernel_assistant.generator.numbers import HALVES, of_type
 
 #: One tensor in, same type out. {0} is of the result's C type.
 UNARY = {
@@ -142,13 +142,10 @@ def _rounded_binary(text: str) -> Callable[[Context], Value]:
 
 def _logit(context: Context) -> Value:
     """Cut off at eps and 1 - eps where that is given; PyTorch takes a negative one for none."""
-    value, eps = context.value(context.node.args[0]), context.argument(1, "eps")
-    if eps is not None:
-        low = context.number(1, "eps", 0.0)
-        ctype = COMPUTE[context.node.spec.dtype]
-        bound = Value(Const(ctype, low), (), "f32")
-        if low >= 0:
-            value = pointwise(context, "({0} < {1} ? {1} : ({0} > 1 - {1} ? 1 - {1} : {0}))", [value, bound])
+    value, eps = context.value(context.node.args[0]), context.number(1, "eps", -1.0)
+    if eps >= 0:
+        bound = Value(Const(COMPUTE[context.node.spec.dtype], eps), (), "f32")
+        value = pointwise(context, "({0} < {1} ? {1} : ({0} > 1 - {1} ? 1 - {1} : {0}))", [value, bound])
     return pointwise(context, "ka_log({0} / (1 - {0}))", [value])
 
 
@@ -269,7 +266,7 @@ def _convert(context: Context) -> Value:
     value = context.value(context.node.args[0])
     dtype = context.node.spec.dtype
     expr = cast(value.expr, COMPUTE[dtype])
-    if dtype in ("bf16", "f16") and value.dtype != dtype:
+    if dtype in HALVES and value.dtype != dtype:
         expr = Op("float", f"ka_round_{dtype}({{0}})", (expr,))
     elif dtype in ("i32", "i16", "i8", "u8") and value.dtype != dtype:
         expr = Op("int64_t", "(int64_t)(" + {"u8": "uint8_t"}.get(dtype, f"int{dtype[1:]}_t") + "){0}", (expr,))
@@ -307,7 +304,6 @@ SPECIAL: dict[str, Callable[[Context], Value]] = {
     "clamp_min": _bound("ka_max({0}, {1})"),
     "clamp_max": _bound("ka_min({0}, {1})"),
     "logit": _logit,
-    "special_logit": _logit,
     "where": _where,
     "masked_fill": _masked_fill,
     "lerp": _lerp,

@@ -21,7 +21,7 @@ from kernel_assistant.generator.expr import (
     resolve,
 )
 from kernel_assistant.generator.positions import Place, move
-from kernel_assistant.generator.sizes import Poly, Size, add, mul, parse_size
+from kernel_assistant.generator.sizes import Size, add, parse_size, symbols_of
 from kernel_assistant.records.graph import Operand
 
 Lowering = Callable[[Context], Value | tuple[Value, ...]]
@@ -148,38 +148,34 @@ def _flipped_scan(expr: Expr, axis: Axis, new: Axis) -> Expr | None:
 
 
 def _parts(context: Context) -> tuple[Value, ...]:
-    """split and chunk: each result is a slice; sizes come from the arguments."""
-    value = context.value(context.node.args[0])
+    """split and chunk: each result is a slice behind those before it."""
+    node, value = context.node, context.value(context.node.args[0])
     place = dimension(context, context.argument(2, "dim", 0), len(value.dims))
-    whole, given = dim_size(value.dims[place]), context.node.args[1]
+    whole = dim_size(value.dims[place])
+    if not context.graph.dims.keys().isdisjoint(symbols_of(whole)):
+        raise Unsupported(f"{node.op} of a dimension of free size")
+    read = [one for one in context.graph.nodes if one.op == "getitem" and one.args[0] == f"%{node.name}"]
+    own = {one.args[1]: parse_size(one.spec.shape[place]) for one in read}
+    sizes = _sizes_of_parts(context, place, whole, max((at for at in own if isinstance(at, int)), default=0))
+    starts = [0, *accumulate(sizes[:-1], add)]
+    return tuple(
+        _shifted(context, value, place, own.get(number, size), 1, start)
+        for number, (size, start) in enumerate(zip(sizes, starts, strict=True))
+    )
+
+
+def _sizes_of_parts(context: Context, place: int, whole: Size, last: int) -> list[Size]:
+    """As the arguments have them. Where sizes are names nobody can count the parts: those up to `last`."""
+    node, given = context.node, context.node.args[1]
+    if isinstance(given, list):
+        return [parse_size(str(size)) for size in given]
+    chunks = node.op.startswith(("chunk", "unsafe_chunk"))
     if not isinstance(whole, int):
-        return _named_parts(context, value, place, whole)
-    if isinstance(given, list):
-        sizes = [int(str(size)) for size in given]
-    elif isinstance(given, int):
-        each = -(-whole // given) if context.node.op.startswith(("chunk", "unsafe_chunk")) else given
-        sizes = [min(each, whole - start) for start in range(0, whole, each)]
-    else:
-        raise Unsupported(f"{context.node.op} by {given!r}")
-    starts = [sum(sizes[:number]) for number in range(len(sizes))]
-    return tuple(_shifted(context, value, place, size, 1, start) for size, start in zip(sizes, starts, strict=True))
-
-
-def _named_parts(context: Context, value: Value, place: int, whole: Poly) -> tuple[Value, ...]:
-    """The same where sizes are names: as many results as are read, each of its own size and behind those before it."""
-    if not context.graph.dims.keys().isdisjoint(name for names, _ in whole.terms for name in names):
-        raise Unsupported(f"{context.node.op} of a dimension of free size")
-    read = [one for one in context.graph.nodes if one.op == "getitem" and one.args[0] == f"%{context.node.name}"]
-    sizes = {one.args[1]: parse_size(one.spec.shape[place]) for one in read}
-    given = context.node.args[1]
-    starts: list[Size]
-    if isinstance(given, list):
-        starts = [0, *accumulate([parse_size(str(size)) for size in given[:-1]], add)]
-    else:
-        own = given if context.node.op.startswith(("split", "unsafe_split")) else context.node.spec.shape[place]
-        last = max((number for number in sizes if isinstance(number, int)), default=0)
-        starts = [mul(parse_size(str(own)), number) for number in range(last + 1)]
-    return tuple(_shifted(context, value, place, sizes.get(number, 1), 1, start) for number, start in enumerate(starts))
+        return [parse_size(node.spec.shape[place] if chunks else str(given))] * (last + 1)
+    if not isinstance(given, int):
+        raise Unsupported(f"{node.op} by {given!r}")
+    each = -(-whole // given) if chunks else given
+    return [min(each, whole - start) for start in range(0, whole, each)]
 
 
 def _glu(context: Context) -> Value:

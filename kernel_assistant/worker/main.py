@@ -160,7 +160,7 @@ class Worker:
 
         target, number = params["target"], params["device"]
         # Its buffers have a size of their own, and are given back at once: a worker that shares the GPU keeps nothing.
-        lift_share(f"cuda:{number}" if target == "cuda" else "cpu")
+        lift_share(_device(target, number))
         found = calibrate(target, number, params["cache_bytes"])
         if target == "cuda":
             sys.modules["torch"].cuda.empty_cache()

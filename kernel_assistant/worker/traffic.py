@@ -85,7 +85,7 @@ def count(need: Need, value: torch.Tensor) -> int:
     """Elements of `value` that are needed."""
     if isinstance(need, bool):
         return value.numel()
-    own = once(need)
+    own = once(need, need.dim())
     return int(own.sum()) * (need.numel() // max(own.numel(), 1))
 
 
@@ -95,10 +95,9 @@ def bytes_moved(need: Need, value: torch.Tensor) -> int:
     if isinstance(need, bool) or not value.is_contiguous():
         return count(need, value) * value.element_size()
     # What is the same for all of a batch is looked at once.
-    times = value.shape[0] if value.dim() > 1 and need.stride(0) == 0 else 1
-    flat = (need[0] if times > 1 else need).reshape(-1)
-    flat = torch.nn.functional.pad(flat, (0, -flat.numel() % each))
-    touched = int(flat.view(-1, each).any(1).sum()) * each * times
+    own = once(need, min(need.dim(), 1))
+    flat = torch.nn.functional.pad(own.reshape(-1), (0, -own.numel() % each))
+    touched = int(flat.view(-1, each).any(1).sum()) * each * (need.numel() // max(own.numel(), 1))
     return min(touched, value.numel()) * value.element_size()
 
 

@@ -158,11 +158,11 @@ def unbroadcast(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return any_over(mask, [dim for dim, size in enumerate(shape) if size == 1 != mask.shape[dim]])
 
 
-def once(mask: torch.Tensor) -> torch.Tensor:
-    """The mask without its repeats: dimensions along which it is expanded have size 1. Most masks are the same for all
-    of a batch, and are kept so."""
-    for dim, (size, stride) in enumerate(zip(mask.shape, mask.stride())):  # noqa: B905 - equally long
-        if stride == 0 and size > 1:
+def once(mask: torch.Tensor, dims: int) -> torch.Tensor:
+    """The mask without its repeats: of the first `dims` dimensions those along which it is expanded have size 1. Most
+    masks are the same for all of a batch, and are kept so."""
+    for dim in range(dims):
+        if mask.stride(dim) == 0 and mask.shape[dim] > 1:
             mask = mask.narrow(dim, 0, 1)
     return mask
 

@@ -18,15 +18,15 @@ from .call import Call, Gates, Needs, decisive, kind, overload, references, whol
 #: Elementwise ones that PyTorch does not tag so.
 _EACH = frozenset(
     {"_to_copy", "alias", "clone", "contiguous", "detach", "dropout", "feature_dropout", "hardswish"}
-    | {"lift_fresh_copy", "log_sigmoid", "special_logit", "to", "type_as"}
+    | {"lift_fresh_copy", "log_sigmoid", "to", "type_as"}
 )
 #: Those that give each element of their operands once at least: where all is needed, all is read.
 _MOVED = frozenset(
-    {"_reshape_alias", "_unsafe_view", "broadcast_to", "cat", "channel_shuffle", "concat", "expand", "expand_as"}
-    | {"flatten", "flip", "fliplr", "flipud", "hstack", "meshgrid", "movedim", "moveaxis", "native_channel_shuffle"}
+    {"_reshape_alias", "_unsafe_view", "broadcast_to", "cat", "channel_shuffle", "expand", "expand_as"}
+    | {"flatten", "flip", "hstack", "meshgrid", "movedim", "native_channel_shuffle"}
     | {"permute", "pixel_shuffle", "pixel_unshuffle", "repeat", "repeat_interleave", "reshape", "roll", "rot90"}
-    | {"squeeze", "stack", "swapaxes", "swapdims", "t", "tile", "transpose", "unflatten", "unsqueeze", "view"}
-    | {"view_as", "vstack", "diag_embed", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
+    | {"squeeze", "stack", "swapaxes", "t", "tile", "transpose", "unflatten", "unsqueeze", "view"}
+    | {"view_as", "diag_embed", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
     | {"_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "broadcast_tensors"}
 )
 #: Those that may leave elements of an operand out.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .call import Call, Needs
+from .call import Call, Needs, once
 
 
 def window(call: Call) -> Needs:
@@ -25,7 +25,7 @@ def convolution(call: Call) -> Needs:
     if call.given("transposed") or len(shape) != rank + 2 or isinstance(call.given("padding"), str):
         return call.everything()
     (groups,), mask = call.numbers("groups", [1]), call.mask()
-    mask = mask[:1] if mask.stride(0) == 0 else mask
+    mask = once(mask, 1)
     any_channel = mask.reshape(mask.shape[0], groups, -1, *mask.shape[2:]).any(2)
     stride, padding = _each(call.numbers("stride", [1]), rank), _each(call.numbers("padding", [0]), rank)
     read = spread(any_channel, shape[2:], kernel, stride, padding, _each(call.numbers("dilation", [1]), rank))
@@ -45,8 +45,7 @@ def spread(
 ) -> torch.Tensor:
     """The positions in the windows whose results are needed, along one of the last dimensions after the other."""
     outer = mask.shape[: mask.dim() - len(sizes)]
-    for place in range(len(outer)):
-        mask = mask.narrow(place, 0, 1) if mask.stride(place) == 0 else mask
+    mask = once(mask, len(outer))
     for place, size in enumerate(sizes):
         dim = mask.dim() - len(sizes) + place
         found = torch.zeros((*mask.shape[:dim], size, *mask.shape[dim + 1 :]), dtype=torch.bool, device=mask.device)

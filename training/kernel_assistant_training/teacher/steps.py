@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernel_assistant.generator.expand import HALF, expand, in_steps
+from kernel_assistant.generator.expand import expand, in_steps
+from kernel_assistant.generator.numbers import HALVES
 from kernel_assistant.generator.sizes import parse_size, product, size_value
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical
@@ -59,7 +60,7 @@ def _norm(graph: OpGraph, node: Node) -> list[Node]:
     values = node.args[0]
     assert isinstance(values, str)
     before = graph.spec(values[1:])
-    single = "f32" if before.dtype in HALF else before.dtype
+    single = "f32" if before.dtype in HALVES else before.dtype
     order = node.args[1] if len(node.args) > 1 else 2
     assert isinstance(order, int | float)
     each, end = NORMS[int(order)]
