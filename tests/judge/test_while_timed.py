@@ -46,6 +46,17 @@ def get_inputs():
     return [torch.rand(64, {SIZE // 8})]
 """
 
+PLACES = f"""
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.argmax(1)
+
+def get_inputs():
+    return [torch.rand({SIZE}, 8)]
+"""
+
 
 @contextmanager
 def _timed(folder: Path, text: str, numerics: str = "kernelbench") -> Iterator[tuple[OpenTask, Profiler, Expected]]:
@@ -110,3 +121,20 @@ def test_the_tolerance_is_the_task_s_and_not_less(numerics: str, tmp_path: Path)
         profiler.sets.outputs[0][0].mul_(1.05)
         with pytest.raises(Wrong, match="other values while timed"):
             profiler._check([0])
+
+
+def test_another_place_at_a_tie_is_wrong_and_no_cheating(tmp_path: Path) -> None:
+    with _timed(tmp_path, PLACES) as (_, profiler, expected):
+        got = expected.reference[0].clone()
+        profiler.sets.outputs[0][0].copy_(got)
+        profiler._check([0])
+        got[7] += 1
+        profiler.sets.outputs[0][0].copy_(got)
+        with pytest.raises(Wrong, match="at a tie, perhaps") as caught:
+            profiler._check([0])
+        assert caught.value.outcome == "incorrect"
+        got[:100] += 1
+        profiler.sets.outputs[0][0].copy_(got)
+        with pytest.raises(Wrong, match="other values while timed") as caught:
+            profiler._check([0])
+        assert caught.value.outcome == "cheating"
