@@ -13,7 +13,7 @@ done
   exit 3
 }
 echo "model: $model"
-words=(--tasks 200 --thorough 16 --compile)
+words=(--tasks 200 --thorough "${HOLD_THOROUGH:-16}" --compile)
 [[ $size == full ]] || words=(--tasks 4 --attempts 2 --thorough 1)
 exec "$python" bench/held_out.py --target "$target" --model "$model" --out "$HOLD_OUT" \
   --seconds "$HOLD_SECONDS" "${words[@]}"
