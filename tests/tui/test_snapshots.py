@@ -21,8 +21,8 @@ SIZES = ((80, 24), (120, 40), (200, 60))
 THEMES = ("kernel-dark", "kernel-light")
 #: Of a size in one theme nothing is new in the other.
 LOOKS = [*((THEMES[0], size) for size in SIZES), (THEMES[1], SIZES[1])]
-#: A quarter of a megabyte, of two columns that are there at 120 too.
-NARROWER = [look for look in LOOKS if look[1] != SIZES[2]]
+#: Snapshots take room: two columns are there at 120 already, and colours are those of the report.
+NARROWER = [look for look in LOOKS if look[0] == THEMES[0] and look[1] != SIZES[2]]
 GB = 2**30
 READING = Reading(
     gpus=(
