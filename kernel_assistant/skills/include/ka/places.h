@@ -8,18 +8,6 @@ namespace ka {
 struct shape {
   int d, h, w, od, oh, ow, pd, ph, pw;
 };
-// Earlier names, which the model that ships writes: `shape_of({h, w}, {oh, ow}, {ph, pw})`, `shape_of({w}, {ow})`.
-template <int R> KA_FN shape shape_of(const int64_t (&in)[R], const int64_t (&out)[R], const int64_t (&pad)[R]) {
-  const auto at = [](const int64_t (&sizes)[R], int back, int none) {
-    return back < R ? (int)sizes[back < R ? R - 1 - back : 0] : none;
-  };
-  return {at(in, 2, 1),  at(in, 1, 1),  at(in, 0, 1),  at(out, 2, 1), at(out, 1, 1),
-          at(out, 0, 1), at(pad, 2, 0), at(pad, 1, 0), at(pad, 0, 0)};
-}
-template <int R> KA_FN shape shape_of(const int64_t (&in)[R], const int64_t (&out)[R]) {
-  const int64_t none[R] = {};
-  return shape_of(in, out, none);
-}
 
 // Numbers of a window, outermost dimension first, as torch has them: `ka::window<ka::list<3, 3>, ka::list<2, 2>>`.
 template <int... N> struct list {

@@ -17,11 +17,6 @@ using sum = ka_sum;
 using prod = ka_prod;
 using max = ka_top;
 using min = ka_bottom;
-// Earlier names, which the model that ships writes.
-using add = sum;
-using times = prod;
-using most = max;
-using least = min;
 
 template <class OP, class S> struct neutral {
   KA_FN S value() { return S::none(); }

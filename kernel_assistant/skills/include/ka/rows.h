@@ -32,11 +32,6 @@ struct min {
   template <class C> KA_FN C join(C a, C b) { return ka_min(a, b); }
   template <class C> KA_FN C none() { return C(INFINITY); }
 };
-// Earlier names, which the model that ships writes.
-using add = sum;
-using times = prod;
-using most = max;
-using least = min;
 
 // f(row) for every row; `columns` says how much work one is.
 template <class F> KA_FN void rows(int64_t count, int64_t columns, F f) {

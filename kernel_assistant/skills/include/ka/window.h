@@ -90,8 +90,5 @@ template <class K, class S = list<>, class P = list<>, class D = list<>> struct 
     windows::template run<OP>(planes_of<K>(sizes), shape_within<K, P>(sizes, results), before, after, out, in, more...);
   }
 };
-// Earlier names, which the model that ships writes.
-template <class K, class S = K, class D = list<>>
-using pool_of = pool<K::last(2), K::last(1), K::last(0), S::last(2), S::last(1), S::last(0), D::last(2), D::last(1), D::last(0)>;
 
 }  // namespace ka
