@@ -6,16 +6,21 @@ import os
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
+from kernel_assistant.errors import Cancelled
 from kernel_assistant.serving.engine import EngineProcess, EngineSpec
 from kernel_assistant.serving.errors import EngineError
+from kernel_assistant.serving.llama import SLOTS
 
 _LOOK_EVERY = 0.05
+#: Between two looks at whether a reply that waits for its turn is wanted still.
+_TURN_SECONDS = 0.1
 
 
 class LocalEngine:
@@ -25,6 +30,7 @@ class LocalEngine:
         self.spec = replace(spec, log=_own_log(spec.log.parent))
         self._process: EngineProcess | None = None
         self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(SLOTS)
 
     def running(self) -> EngineSpec:
         """Starts it unless it runs, and waits until it is ready. Raises why it does not get ready."""
@@ -33,6 +39,18 @@ class LocalEngine:
                 self._process = EngineProcess(self.spec)
                 self._await(self._process)
         return self.spec
+
+    @contextmanager
+    def reply(self, cancelled: Callable[[], bool]) -> Iterator[None]:
+        """Around a whole reply: no more at once than the engine has slots. Where there are more, each stretch of one
+        finds another's text in its slot and moves it out first. Raises Cancelled while it waits."""
+        while not self._slots.acquire(timeout=_TURN_SECONDS):
+            if cancelled():
+                raise Cancelled("cancelled while other conversations were writing")
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     def why(self) -> EngineError:
         """Why a request failed: how the process ended, or that it lives and does not answer."""

@@ -9,6 +9,8 @@ import os
 import re
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
@@ -18,6 +20,7 @@ from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.convert_run import convert
 from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.errors import ContextFullError, EngineError
+from kernel_assistant.serving.llama import SLOTS
 from kernel_assistant.serving.local import LocalEngine
 from kernel_assistant.serving.plan import plan
 from kernel_assistant.serving.request import ServeRequest
@@ -30,6 +33,12 @@ def slots(engine):
     connection = http.client.HTTPConnection(engine.spec.host, engine.spec.port)
     connection.request("GET", "/slots", headers={"Authorization": f"Bearer {engine.spec.key}"})
     return json.load(connection.getresponse())
+
+
+def count(engine, name):
+    connection = http.client.HTTPConnection(engine.spec.host, engine.spec.port)
+    connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {engine.spec.key}"})
+    return int(re.search(rf"^llamacpp:{name} (\d+)", connection.getresponse().read().decode(), re.MULTILINE)[1])
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +104,32 @@ def test_cancel_ends_the_request_and_the_generation(tiny, slow):
             tiny.module.QUESTION, Sampling(max_tokens=4000, seed=0), cancelled=lambda: next(looks) > 8
         )
     assert eventually(lambda: not any(slot["is_processing"] for slot in slots(slow)))
-    connection = http.client.HTTPConnection(slow.spec.host, slow.spec.port)
-    connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {slow.spec.key}"})
-    counted = re.search(
-        r"^llamacpp:tokens_predicted_total (\d+)", connection.getresponse().read().decode(), re.MULTILINE
-    )
-    assert 0 < int(counted[1]) < 1000
+    assert 0 < count(slow, "tokens_predicted_total") < 1000
+
+
+def test_no_more_conversations_write_than_there_are_slots(slow):
+    """By the server's own count: none of its requests waits for a slot, which it would take from another reply."""
+    slow.running()
+    begun = [(Message(role="user", content=f"{number} rows and columns"),) for number in range(2 * SLOTS)]
+
+    def say(number):
+        return EmbeddedModel(slow).complete(begun[number], Sampling(temperature=3.0, max_tokens=300, seed=number))
+
+    with ThreadPoolExecutor(len(begun)) as pool:
+        coming = [pool.submit(say, number) for number in range(len(begun))]
+        seen = []
+        while not all(reply.done() for reply in coming):
+            seen.append((count(slow, "requests_processing"), count(slow, "requests_deferred")))
+    assert all(reply.result().token_ids for reply in coming)
+    assert max(seen)[0] > 1 and {deferred for _, deferred in seen} == {0}
+
+
+def test_a_reply_that_waits_for_a_slot_can_be_cancelled(engine):
+    with ExitStack() as taken:
+        for _ in range(SLOTS):
+            taken.enter_context(engine.reply(lambda: False))
+        with pytest.raises(Cancelled, match="other conversations"):
+            EmbeddedModel(engine).complete((Message(role="user", content="?"),), GREEDY, cancelled=lambda: True)
 
 
 def test_a_conversation_that_does_not_fit(tiny, engine):
