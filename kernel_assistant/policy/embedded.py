@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.best_first import BestFirst
 from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.errors import ContextFullError, EngineError
 from kernel_assistant.serving.local import LocalEngine
+from kernel_assistant.serving.turn import turn
 
 #: What models for the compact profile are trained for.
 CONTEXT_TOKENS = 4096
-#: Between two looks at whether a conversation that waits for another is wanted still.
-LOOK_SECONDS = 0.1
 #: The likeliest answer of a small model is its best one; what comes after it is to be different.
 FIRST_TEMPERATURE, LATER_TEMPERATURE = 0.0, 0.8
 
@@ -47,7 +44,7 @@ class FirstAnswers:
         self, model: EmbeddedModel, request: Request, sampling: Sampling, cancelled: Callable[[], bool]
     ) -> Message:
         """The likeliest that nobody has had; as sampled where there is none left."""
-        with self._turn(cancelled):
+        with turn(self._lock, cancelled):
             search = self._known.setdefault(tuple(request.messages), BestFirst())
             begun = search.next()
             if begun is None or len(begun.ids) >= sampling.max_tokens:
@@ -57,16 +54,6 @@ class FirstAnswers:
             said = found.message
             search.add(begun, said.token_ids or (), said.logprobs or (), found.others)
             return said
-
-    @contextmanager
-    def _turn(self, cancelled: Callable[[], bool]) -> Iterator[None]:
-        while not self._lock.acquire(timeout=LOOK_SECONDS):
-            if cancelled():
-                raise Cancelled("cancelled while another conversation was writing")
-        try:
-            yield
-        finally:
-            self._lock.release()
 
 
 class EmbeddedClient:

@@ -6,21 +6,19 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
-from kernel_assistant.errors import Cancelled
 from kernel_assistant.serving.engine import EngineProcess, EngineSpec
 from kernel_assistant.serving.errors import EngineError
 from kernel_assistant.serving.llama import SLOTS
+from kernel_assistant.serving.turn import turn
 
 _LOOK_EVERY = 0.05
-#: Between two looks at whether a reply that waits for its turn is wanted still.
-_TURN_SECONDS = 0.1
 
 
 class LocalEngine:
@@ -40,17 +38,10 @@ class LocalEngine:
                 self._await(self._process)
         return self.spec
 
-    @contextmanager
-    def reply(self, cancelled: Callable[[], bool]) -> Iterator[None]:
+    def reply(self, cancelled: Callable[[], bool]) -> AbstractContextManager[None]:
         """Around a whole reply: no more at once than the engine has slots. Where there are more, each stretch of one
         finds another's text in its slot and moves it out first. Raises Cancelled while it waits."""
-        while not self._slots.acquire(timeout=_TURN_SECONDS):
-            if cancelled():
-                raise Cancelled("cancelled while other conversations were writing")
-        try:
-            yield
-        finally:
-            self._slots.release()
+        return turn(self._slots, cancelled)
 
     def why(self) -> EngineError:
         """Why a request failed: how the process ended, or that it lives and does not answer."""
