@@ -44,7 +44,7 @@ class FirstAnswers:
         self, model: EmbeddedModel, request: Request, sampling: Sampling, cancelled: Callable[[], bool]
     ) -> Message:
         """The likeliest that nobody has had; as sampled where there is none left."""
-        with turn(self._lock, cancelled):
+        with turn(self._lock, cancelled, "another conversation was writing"):
             search = self._known.setdefault(tuple(request.messages), BestFirst())
             begun = search.next()
             if begun is None or len(begun.ids) >= sampling.max_tokens:

@@ -79,34 +79,30 @@ class EmbeddedModel:
         `cancelled` is asked ten times a second. Raises Cancelled, ContextFullError, and EngineError where the process
         died or answered nonsense; the next call starts a new one.
         """
-        self._engine.running()
-        with self._engine.reply(cancelled):
-            try:
-                return self._answered(messages, sampling or Sampling(), tools, cancelled)
-            except (OSError, http.client.HTTPException) as error:
-                raise self._engine.why() from error
-            except (KeyError, TypeError, ValueError) as error:
-                raise EngineError(f"{self._engine.spec.engine} answered nonsense: {error!r}", "report this") from error
-
-    def _answered(
-        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[Any], cancelled: Callable[[], bool]
-    ) -> Answered:
         began = time.monotonic()
-        prompt = self.prompt(messages, tools, cancelled)
-        sampled = self._sample(prompt, sampling, cancelled)
-        logprobs, others = self._said(prompt, sampled, cancelled)
-        message = Message(
-            role="assistant",
-            content=self._text(sampled.ids[:-1] if sampled.ended else sampled.ids, cancelled),
-            token_ids=tuple(sampled.ids),
-            logprobs=logprobs,
-            finish_reason="stop" if sampled.ended else "length",
-            usage=Usage(
-                prompt_tokens=len(prompt),
-                completion_tokens=len(sampled.ids) - len(sampled.begun.ids),
-                seconds=time.monotonic() - began,
-            ),
-        )
+        self._engine.running()
+        try:
+            with self._engine.reply(cancelled):
+                prompt = self.prompt(messages, tools, cancelled)
+                sampled = self._sample(prompt, sampling or Sampling(), cancelled)
+                logprobs, others = self._said(prompt, sampled, cancelled)
+                content = self._text(sampled.ids[:-1] if sampled.ended else sampled.ids, cancelled)
+            message = Message(
+                role="assistant",
+                content=content,
+                token_ids=tuple(sampled.ids),
+                logprobs=logprobs,
+                finish_reason="stop" if sampled.ended else "length",
+                usage=Usage(
+                    prompt_tokens=len(prompt),
+                    completion_tokens=len(sampled.ids) - len(sampled.begun.ids),
+                    seconds=time.monotonic() - began,
+                ),
+            )
+        except (OSError, http.client.HTTPException) as error:
+            raise self._engine.why() from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise EngineError(f"{self._engine.spec.engine} answered nonsense: {error!r}", "report this") from error
         return Answered(message, others)
 
     def prompt(

@@ -41,7 +41,7 @@ class LocalEngine:
     def reply(self, cancelled: Callable[[], bool]) -> AbstractContextManager[None]:
         """Around a whole reply: no more at once than the engine has slots. Where there are more, each stretch of one
         finds another's text in its slot and moves it out first. Raises Cancelled while it waits."""
-        return turn(self._slots, cancelled)
+        return turn(self._slots, cancelled, "other conversations were writing")
 
     def why(self) -> EngineError:
         """Why a request failed: how the process ended, or that it lives and does not answer."""

@@ -19,6 +19,7 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import ModelClient, PolicyError, Request
 from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.turn import turn
 
 _LOOK_S = 0.05
 #: For a reply to end once it is not wanted; a process that takes longer is ended itself.
@@ -37,16 +38,11 @@ class ModelProcess:
 
     def complete(self, settings: Settings, request: Request, cancelled: Callable[[], bool]) -> str:
         """The text of the reply. Raises Cancelled and PolicyError."""
-        while not self._turn.acquire(timeout=_LOOK_S):
-            if cancelled():
-                raise Cancelled("cancelled while another suggestion was being written")
-        try:
+        with turn(self._turn, cancelled, "another suggestion was being written"):
             kept, process = self._process, self._started()
             text = self._complete(process, settings, request, cancelled)
             if text is None and process is kept:  # killed since the last request, and not seen to have ended before
                 text = self._complete(self._started(), settings, request, cancelled)
-        finally:
-            self._turn.release()
         if text is None:
             raise PolicyError("engine", "the process that asks the model has ended", "see the server's log")
         return text

@@ -29,16 +29,18 @@ from tests.serving.servers import below, eventually
 GREEDY = Sampling(temperature=0.0)
 
 
-def slots(engine):
+def said(engine, path):
     connection = http.client.HTTPConnection(engine.spec.host, engine.spec.port)
-    connection.request("GET", "/slots", headers={"Authorization": f"Bearer {engine.spec.key}"})
-    return json.load(connection.getresponse())
+    connection.request("GET", path, headers={"Authorization": f"Bearer {engine.spec.key}"})
+    return connection.getresponse().read().decode()
+
+
+def slots(engine):
+    return json.loads(said(engine, "/slots"))
 
 
 def count(engine, name):
-    connection = http.client.HTTPConnection(engine.spec.host, engine.spec.port)
-    connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {engine.spec.key}"})
-    return int(re.search(rf"^llamacpp:{name} (\d+)", connection.getresponse().read().decode(), re.MULTILINE)[1])
+    return int(re.search(rf"^llamacpp:{name} (\d+)", said(engine, "/metrics"), re.MULTILINE)[1])
 
 
 @pytest.fixture(scope="module")
