@@ -19,6 +19,7 @@ LIMITS: Mapping[str, int] = {
     "labels": 600,
     "pool": 240,
     "base": 560,
+    "ppo": 480,
     "times": 480,
     "gpu_tests": 420,
 }

@@ -10,7 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_assistant_training.ppo.advantages import discounted, explained_variance, gae, mean_of, normalised
+from kernel_assistant_training.ppo.advantages import (
+    beyond_others,
+    discounted,
+    explained_variance,
+    gae,
+    mean_of,
+    normalised,
+)
 from kernel_assistant_training.ppo.guard import Bounds, guarded
 from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.losses import Clip, entropy, k1, k3, policy_loss, ratios, value_loss
@@ -215,3 +222,12 @@ def test_the_coefficient_follows_the_kl():
     for _ in range(40):
         control = control.after(0.0008 / control.coefficient, 1000)
     assert control.coefficient == pytest.approx(0.04, rel=1e-2)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(-3, 3)), max_size=24))
+def test_rewards_beyond_a_groups_others_are_those_of_a_slow_loop(drawn):
+    groups, rewards = [group for group, _ in drawn], [reward for _, reward in drawn]
+    for place, found in enumerate(beyond_others(rewards, groups)):
+        others = [one for n, one in enumerate(rewards) if n != place and groups[n] == groups[place]]
+        assert found == pytest.approx(rewards[place] - np.mean(others) if others else 0.0, abs=1e-9)

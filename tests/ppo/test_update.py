@@ -97,6 +97,27 @@ def test_values_never_move_the_policy():
     }
 
 
+def test_against_a_tasks_other_episodes_only_tasks_that_were_not_all_alike_are_learned():
+    """An easy task and a hard one say nothing; of a third the two episodes count as if they had twice their rewards."""
+    model = actor()
+
+    def told(key, *values):
+        answers = ([5, 6, 7, 20 + number] for number in range(len(values)))
+        found = (trajectory(ids, [(3, 1)], one, key=key) for ids, one in zip(answers, values, strict=True))
+        return [with_own_logprobs(model, one) for one in found]
+
+    drawn = told("easy", 1.0, 1.0) + told("mixed", 0.5, -0.5) + told("hard", -1.0, -1.0) + told("alone", 1.0)
+    others, plain, nothing = (copy.deepcopy(model) for _ in range(3))
+    against = replace(FAST, baseline="others")
+    metrics = Learner(others, against, NO_KL).update(drawn, Random(0))
+    assert metrics["episodes_learned"] == 2 and metrics["return_mean"] == pytest.approx(0.0, abs=1e-6)
+    Learner(plain, FAST, NO_KL).update(told("mixed", 1.0, -1.0), Random(0))
+    assert all(torch.equal(one, other) for one, other in zip(others.parameters(), plain.parameters(), strict=True))
+    # Where none differs, nobody is told anything: values alone move.
+    metrics = Learner(nothing, against, NO_KL).update(told("easy", 1.0, 1.0), Random(0))
+    assert metrics["episodes_learned"] == 2 and metrics["return_mean"] == 0.0
+
+
 def test_what_the_sampler_says_otherwise_is_left_out():
     model = actor()
     good, other = several(model, 2)

@@ -18,6 +18,7 @@ from kernel_assistant.records import encode
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.subject import Subject, subjects
 from kernel_assistant_training.synth import module_text
+from kernel_assistant_training.tasks import label
 from kernel_assistant_training.tasks.label import run
 from kernel_assistant_training.tasks.label_rows import Label, read_labels, rows_of
 from kernel_assistant_training.tasks.labeller import MOST_FAILED, Labeller, LabelOptions, of_machine
@@ -84,6 +85,16 @@ def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(opti
     assert run(replace(options, parts=3))["rows"] == 8
     with pytest.raises(UsageError, match="candidates 2, not 3"):
         run(replace(options, candidates=3))
+
+
+@pytest.mark.slow
+def test_no_task_is_begun_once_there_are_rows_enough(options: LabelOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label, "LOOK_SECONDS", 0.02)
+    # Who asks for an end sees the first task's rows when the second has begun.
+    assert run(replace(options, rows_most=1))["rows"] in (2, 4)
+    known = len(list(read_labels(options.out / "labels")))
+    assert run(replace(options, rows_most=known))["rows"] == known
+    assert run(replace(options, rows_most=6))["rows"] == 6
 
 
 def test_rows_are_known_whichever_part_wrote_them(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 source "$(dirname "$0")/common.sh"
 workers=(1 2)
 ((HOLD_GPUS < 3)) || workers+=("$HOLD_GPUS")
-words=()
+words=(--tasks 10)
 [[ $size == full ]] || words=(--tasks 1 --candidates 2)
 for number in "${workers[@]}"; do
   file=$HOLD_OUT/pool-$number.json

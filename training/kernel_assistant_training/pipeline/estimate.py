@@ -116,7 +116,7 @@ def _synth(options: Mapping[str, Any], model: Model) -> Cost:
 def _label(options: Mapping[str, Any], model: Model) -> Cost:
     tasks = _number(options, "tasks_most", float("inf"))
     clock = _number(options, "seconds", float("inf"))
-    count = tasks * _number(options, "candidates")
+    count = min(tasks * _number(options, "candidates"), _number(options, "rows_most", float("inf")))
     if count > 1e9:
         count = clock / model.seconds("quick", 1) if clock < float("inf") else 0.0
     return Cost(_clock(options, model.seconds("quick", count)), count * LINE_KB * 1e3, count)

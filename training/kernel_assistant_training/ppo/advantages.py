@@ -6,6 +6,8 @@ first token of the next reply. So observation tokens change nothing, however man
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +44,21 @@ def gae(rewards: Tensor, values: Tensor, actions: Tensor, *, gamma: float = 1.0,
     found = discounted(delta, gamma * lam) * there
     advantages = torch.zeros_like(found).scatter(1, order, found).to(values.dtype)
     return Advantages(advantages, torch.where(actions, advantages + values, 0.0))
+
+
+def beyond_others(rewards: Sequence[float], groups: Sequence[Hashable]) -> list[float]:
+    """Each reward less the mean of the others of its group; 0 where it is alone, since nothing is known of it then.
+
+    The baseline of Kool et al. 2019 and Ahmadian et al. 2024 (arXiv:2402.14740): it does not depend on the episode
+    that it is taken from, so the gradient stays that of the reward.
+    """
+    counts, sums = Counter(groups), dict.fromkeys(groups, 0.0)
+    for reward, group in zip(rewards, groups, strict=True):
+        sums[group] += reward
+    return [
+        reward - (sums[group] - reward) / (counts[group] - 1) if counts[group] > 1 else 0.0
+        for reward, group in zip(rewards, groups, strict=True)
+    ]
 
 
 def discounted(x: Tensor, factor: float) -> Tensor:

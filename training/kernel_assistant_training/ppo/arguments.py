@@ -14,7 +14,7 @@ from kernel_assistant_training.ppo.pool_places import EXAMPLES, checked
 from kernel_assistant_training.ppo.rewards import SCHEMES
 from kernel_assistant_training.ppo.sources import SourceOptions
 from kernel_assistant_training.ppo.stage import StageOptions
-from kernel_assistant_training.ppo.update import UpdateOptions
+from kernel_assistant_training.ppo.update import BASELINES, UpdateOptions
 from kernel_assistant_training.reply import MOST_REPLY
 from kernel_assistant_training.source import TARGETS
 from kernel_assistant_training.synth.narrow import add_narrow, narrow_of
@@ -47,6 +47,9 @@ def parser_of(stage: str, about: str | None, *, turns: int) -> argparse.Argument
     parser.add_argument("--steps", type=int, default=4, help="optimiser steps an epoch")
     parser.add_argument("--budget", type=int, default=32768, help="padded tokens in one pass")
     parser.add_argument("--lam", type=float, default=0.95)
+    parser.add_argument(
+        "--baseline", choices=BASELINES, default="value", help="others: rewards beyond a task's other episodes"
+    )
     parser.add_argument("--kl", type=float, default=0.01, help="coefficient, 0 for none")
     parser.add_argument("--kl-target", type=float, default=None, help="nats a token; the coefficient follows it")
     parser.add_argument("--shard", action="store_true", help="weights in parts, of several processes (FSDP)")
@@ -132,6 +135,7 @@ def options_of(stage: str, found: argparse.Namespace) -> StageOptions:
             steps=found.steps,
             budget=found.budget,
             lam=found.lam,
+            baseline=found.baseline,
         ),
         kl=KlControl(found.kl, found.kl_target),
         model=model_of(found),

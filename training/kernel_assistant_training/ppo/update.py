@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kernel_assistant.errors import InternalError
 from kernel_assistant_training.ppo.actor import Actor, Judged, full
-from kernel_assistant_training.ppo.advantages import explained_variance, gae, mean_of, normalised
+from kernel_assistant_training.ppo.advantages import beyond_others, explained_variance, gae, mean_of, normalised
 from kernel_assistant_training.ppo.batches import Rows, in_steps
 from kernel_assistant_training.ppo.guard import Bounds, Guarded, guarded
 from kernel_assistant_training.ppo.kl import KlControl
@@ -28,6 +28,8 @@ Metrics = dict[str, float]
 #: ids and actions → what another policy says of them, without gradients.
 Reference = Callable[[Tensor, Tensor], Judged]
 T = TypeVar("T")
+#: What a reward is held against, beside the value head: nothing, or the other episodes of its task.
+BASELINES = ("value", "others")
 #: What the other processes are told, see `together.py`.
 UPDATE = "update"
 
@@ -42,7 +44,9 @@ class UpdateOptions:
 
     Rates, clip, γ and λ are the paper's (arXiv:2602.24286). The critic's targets have a λ of their own (decoupled GAE,
     arXiv:2503.01491): at 0.95 a reward is gone after a hundred tokens, and an answer has three hundred. `warmup` are
-    steps over which the rate rises, at every start: Adam's moments are not kept.
+    steps over which the rate rises, at every start: Adam's moments are not kept. With the `baseline` "others" rewards
+    are what they are beyond the mean of their task's other episodes, and a task whose episodes all came to the same
+    is left out (dynamic sampling, arXiv:2503.14476).
     """
 
     rate: float = 3e-6
@@ -56,6 +60,7 @@ class UpdateOptions:
     gamma: float = 1.0
     lam: float = 0.95
     critic_lam: float = 1.0
+    baseline: str = "value"
     largest_norm: float = 1.0
     warmup: int = 10
     bounds: Bounds = field(default_factory=Bounds)
@@ -112,9 +117,10 @@ class Learner:
 
     def step_together(self, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
         """What each process does in an update."""
-        options, lengths = self.options, [one.length for one in trajectories]
-        steps = in_steps(lengths, options.budget, options.steps, random)
-        measured = self._measured(trajectories, [piece for step in steps for piece in step])
+        options = self.options
+        trajectories, rewards = self._rewarded(trajectories)
+        steps = in_steps([one.length for one in trajectories], options.budget, options.steps, random)
+        measured = self._measured(trajectories, rewards, [piece for step in steps for piece in step])
         prepared = self._prepared(trajectories, measured)
         left = iter(prepared)
         groups = [list(islice(left, len(step))) for step in steps]
@@ -127,18 +133,28 @@ class Learner:
         return metrics | {
             "kl_coefficient": self.control.coefficient,
             "optimiser_steps": len(figures),
+            "episodes_learned": len(trajectories),
             "tokens": sum(one.length for one in trajectories),
             "actions": used,
         }
 
+    def _rewarded(self, trajectories: Sequence[Trajectory]) -> tuple[Sequence[Trajectory], list[float]]:
+        """What there is to learn from, and each one's reward; all of it where no episode differs from its others."""
+        rewards = [one.reward.value for one in trajectories]
+        if self.options.baseline != "others":
+            return trajectories, rewards
+        rewards = beyond_others(rewards, [one.key for one in trajectories])
+        telling = [number for number, reward in enumerate(rewards) if reward] or range(len(rewards))
+        return [trajectories[number] for number in telling], [rewards[number] for number in telling]
+
     def _measured(
-        self, trajectories: Sequence[Trajectory], every: Sequence[Sequence[int]]
+        self, trajectories: Sequence[Trajectory], rewards: Sequence[float], every: Sequence[Sequence[int]]
     ) -> list[tuple[Piece, Guarded]]:
         """`every` piece as the trainer sees it before the first step, advantages not yet normalised. Each process
         measures its share, and has all."""
         said = [one.said() for one in trajectories]
         mine, count = self._dealt(every)
-        found = [self._measure([said[number] for number in numbers], numbers, trajectories) for numbers in mine]
+        found = [self._measure([said[number] for number in numbers], numbers, rewards) for numbers in mine]
         shares = self.together.every([_moved(one, torch.device("cpu")) for one in found[:count]])
         # Dealt in turn, so taken in turn.
         return [
@@ -148,12 +164,12 @@ class Learner:
 
     @torch.no_grad()
     def _measure(
-        self, said: Sequence[Said], numbers: Sequence[int], trajectories: Sequence[Trajectory]
+        self, said: Sequence[Said], numbers: Sequence[int], every_reward: Sequence[float]
     ) -> tuple[Piece, Guarded]:
         rows = replace(Rows.of(said, range(len(said)), self.actor.device), numbers=tuple(numbers))
         mine = self.actor(rows.ids, rows.actions)
         reference = self.reference(rows.ids, rows.actions).logprobs if self.reference is not None else None
-        rewards = last_action_rewards([trajectories[number].reward.value for number in numbers], rows.actions)
+        rewards = last_action_rewards([every_reward[number] for number in numbers], rows.actions)
         told, aim = (
             gae(rewards, mine.values, rows.actions, gamma=self.options.gamma, lam=lam)
             for lam in (self.options.lam, self.options.critic_lam)

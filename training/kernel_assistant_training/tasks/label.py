@@ -34,6 +34,7 @@ STAGES = ("open_seconds", "build_seconds", "verify_seconds", "profile_seconds")
 @click.option("--target", type=click.Choice(["cpu", "cuda"]), required=True)
 @click.option("--candidates", type=int, default=16, show_default=True, help="Most of a task.")
 @click.option("--tasks-most", type=int, default=1 << 62, help="Of the shards, the first so many.")
+@click.option("--rows-most", type=int, default=1 << 62, help="With so many, those of before too, no task begins.")
 @click.option("--seconds", type=float, default=float("inf"), help="After which no task begins.")
 @click.option("--processes", type=int, default=1, show_default=True, help="Judges; GPUs in turn.")
 @click.option("--builders", type=int, default=1, show_default=True, help="Compilers at a time, for each.")
@@ -45,6 +46,7 @@ def label(
     target: str,
     candidates: int,
     tasks_most: int,
+    rows_most: int,
     seconds: float,
     processes: int,
     builders: int,
@@ -60,6 +62,7 @@ def label(
         cache=resolve()[0].cache_dir,
         candidates=candidates,
         tasks_most=tasks_most,
+        rows_most=rows_most,
         parts=processes,
         builders=builders,
         sandbox=sandbox,
@@ -84,7 +87,7 @@ def run(options: LabelOptions) -> dict[str, Any]:
     folder = options.out / "labels"
     before, began = Count().of(folder), time.monotonic()
     with RunControl(folder, "label") as control:
-        failed, rate = _play(options, control, before)
+        failed, rate = _play(options, control, before) if before < options.rows_most else ([], 0.0)
         rows = [one.row() for one in read_labels(folder)]
         write_shards(folder, "labels", rows, label_schema())
         if failed and not control.interrupted:
@@ -139,7 +142,7 @@ def _play(options: LabelOptions, control: RunControl, before: int) -> tuple[list
                 control.report(rows, {"rows": rows, "rows_per_min": round(rate, 1)})
                 reported = rows
             # The parts look at the same file and end behind the task that they are at.
-            if not control.goes_on(rows):
+            if not control.goes_on(rows) or rows >= options.rows_most:
                 ask(folder, Wish.stop)
     finally:
         for process in parts:

@@ -49,7 +49,7 @@ _SCARCE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, err
 @dataclass(frozen=True)
 class LabelOptions:
     """`candidates` of a task at most, of the first `tasks_most` tasks; part by part in `parts` processes with
-    `builders` compilers each."""
+    `builders` compilers each. With `rows_most` rows in the folder no task is begun."""
 
     out: Path
     tasks: Path
@@ -58,6 +58,7 @@ class LabelOptions:
     cache: Path
     candidates: int = 16
     tasks_most: int = 1 << 62
+    rows_most: int = 1 << 62
     parts: int = 1
     builders: int = 1
     sandbox: str = "auto"
