@@ -4,7 +4,8 @@ The model is that of the recipe `smoke` behind fine-tuning: half a million param
 with mistakes on purpose. Each seed has prompts of its own, which it plays again and again with the reward
 `milestone` on the clock of this machine; held-out tasks are sampled before and behind it.
 
-`python -m bench.ppo_seeds --out FOLDER` keeps the runs, and draws mean and range of the seeds.
+`python -m bench.ppo_seeds --out FOLDER` keeps the runs, and draws mean and range of the seeds; `--baseline others` holds
+rewards against a task's other episodes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from statistics import mean
 from typing import Any
 
 from bench.figures import Figure, Settings
+from kernel_assistant_training.ppo.update import BASELINES
 from kernel_assistant_training.tracking.report import write_seeds
 
 SEEDS = (0, 1, 2)
@@ -55,14 +57,15 @@ def measure(settings: Settings) -> list[Figure]:
         return figures([_lines(run) for run in runs])
 
 
-def play(out: Path, seeds: Sequence[int], iterations: int) -> list[Path]:
+def play(out: Path, seeds: Sequence[int], iterations: int, baseline: str = "value") -> list[Path]:
     """The folder of each seed's run; what is there goes on."""
     _run(["kernel_assistant", "train", "--recipe", "smoke", "--out", str(out / "smoke"), "--until", "sft"])
     (base,) = (out / "smoke").glob("*-sft")
-    for seed in seeds:
-        words = ["--base", str(base), "--out", str(out / f"seed-{seed}"), "--seed", str(seed), *_PLAY]
+    runs = [out / f"{'' if baseline == 'value' else f'{baseline}-'}seed-{seed}" for seed in seeds]
+    for seed, run in zip(seeds, runs, strict=True):
+        words = ["--base", str(base), "--out", str(run), "--seed", str(seed), "--baseline", baseline, *_PLAY]
         _run(["kernel_assistant_training", "ppo_single", *words, "--iterations", str(iterations)])
-    return [out / f"seed-{seed}" for seed in seeds]
+    return runs
 
 
 def figures(runs: Sequence[Sequence[dict[str, Any]]]) -> list[Figure]:
@@ -95,11 +98,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--iterations", type=int, default=ITERATIONS)
+    parser.add_argument("--baseline", choices=BASELINES, default="value")
     options = parser.parse_args()
-    runs = play(options.out, options.seeds, options.iterations)
+    runs = play(options.out, options.seeds, options.iterations, options.baseline)
     for figure in figures([_lines(run) for run in runs]):
         sys.stdout.write(f"| {figure.name} | {figure.value:.2f} | {figure.how} |\n")
-    for path in write_seeds(runs, options.out / "plots"):
+    for path in write_seeds(runs, options.out / "plots" / options.baseline):
         sys.stdout.write(f"{path}\n")
 
 
