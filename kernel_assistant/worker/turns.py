@@ -16,8 +16,9 @@ from pathlib import Path
 class Turns:
     """Two locks between processes in `folder`; without one nobody shares the device, and nothing is waited for.
 
-    Who wants to be alone stands in the gate until those inside have left, and nobody comes in meanwhile: it would wait
-    for ever otherwise. `settle` waits for the device: what was asked of it belongs to the turn. A process that dies
+    Who wants to be alone holds the gate with all others who do, until it has been: nobody comes in meanwhile, and those
+    inside leave once for all of them. Who was alone wants to be beside others next, so that the gate opens again.
+    `settle` waits for the device: what was asked of it belongs to the turn. A process that dies
     leaves its turn. For one thread.
     """
 
@@ -62,9 +63,13 @@ class Turns:
             self._gate = self._room = -1
 
     def _enter(self, kind: int) -> None:
-        if self.shared:
-            fcntl.flock(self._gate, fcntl.LOCK_EX)
-            fcntl.flock(self._room, kind)
+        """`LOCK_SH` to be beside others: through the gate when nobody holds it. `LOCK_EX` to be alone."""
+        if not self.shared:
+            return
+        beside = kind == fcntl.LOCK_SH
+        fcntl.flock(self._gate, fcntl.LOCK_EX if beside else fcntl.LOCK_SH)
+        fcntl.flock(self._room, kind)
+        if beside:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
 
     def _leave(self) -> None:
@@ -73,6 +78,7 @@ class Turns:
                 self._settle()
             finally:
                 fcntl.flock(self._room, fcntl.LOCK_UN)
+                fcntl.flock(self._gate, fcntl.LOCK_UN)
 
 
 def _opened(folder: str, name: str) -> int:
