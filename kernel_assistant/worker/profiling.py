@@ -15,7 +15,7 @@ from .by_launch import times_by_launch
 from .calibrate import calibrate
 from .load import OtherLoad
 from .memory import available_bytes
-from .numerics import Whole, compare
+from .numerics import Comparison, Whole, compare
 from .open_task import OpenTask
 from .pinning import pinned
 from .roofline import Ceilings, floor_seconds, impossible
@@ -54,8 +54,9 @@ MOST_SECONDS = 10.0
 #: Blocks in which the judge's clock confirms the device's events.
 LONG_SECONDS, LONG_BLOCKS, LONG_EXCESS, MOST_LONG_CALLS = 0.05, 3, 0.05, 1 << 14
 WINDOW = 1 << 20
-#: Integers and truths that differ at so small a share of the places may be ties, where two honest roundings part.
-FEW_PLACES = 1e-4
+#: Values that differ at so small a share of the places, or at so few of enough, may stand at a tie or a jump, where two
+#: honest roundings part. Nothing is gained by leaving these out.
+FEW_SHARE, FEW_PLACES, ENOUGH = 1e-4, 8, 16
 GROWTH_BOUNDS = (0.6, 1.6)
 #: Calls of each kind of launches that the share of time in our kernels rests on.
 SHARE_CALLS = 64
@@ -367,10 +368,8 @@ class Profiler:
                     if result.passed:
                         continue
                 mismatch = describe(f"out{position}", held[position], want, result, "while timed")
-                few = result.failures <= FEW_PLACES * held[position].numel()
-                if few and not part.dtype.is_floating_point:
-                    raise Wrong("incorrect", "another answer at a tie, perhaps: " + message_of(mismatch), mismatch)
-                raise Wrong("cheating", "other values while timed: " + message_of(mismatch), mismatch)
+                outcome, words = _verdict(result, part.dtype.is_floating_point, part.numel())
+                raise Wrong(outcome, f"{words}: {message_of(mismatch)}", mismatch)
 
     def _excused(self, error: float, position: int) -> bool:
         """Both sides may be off by PyTorch's own error on the declared inputs, which needs no run in float64."""
@@ -383,6 +382,20 @@ class Profiler:
         a_block = int(self._block_seconds / self.floor_seconds) if self.floor_seconds else 0
         room = int(SHARE_OF_MEMORY[self.target] * available_bytes(self.task.device)) // size
         return max(2, min(max(beyond_cache, min(a_block, room)), MOST_SETS[self.target]))
+
+
+def _verdict(result: Comparison, floating: bool, size: int) -> tuple[str, str]:
+    """What a mismatch that is seen only while timed is called, and why."""
+    if result.why == "norm":
+        return "incorrect", "more rounding than where it was verified"
+    if few_places(result.failures, size):
+        return "incorrect", f"another answer at a {'jump' if floating else 'tie'}, perhaps"
+    return "cheating", "other values while timed"
+
+
+def few_places(failures: int, size: int) -> bool:
+    """Whether so many wrong values of `size` may be where roundings part. Of an output of few values none is few."""
+    return failures <= max(FEW_SHARE * size, min(FEW_PLACES, size // ENOUGH))
 
 
 def _thread_watch(runner: RunnerClient, most: int) -> Callable[[], None]:

@@ -36,6 +36,7 @@ OF_TWO: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "ldexp": lambda x, y: torch.ldexp(x, y.clamp(-20, 20).trunc()),
     "sinc": lambda x, y: torch.sinc(x.clamp(-9, 9)) + 0 * y.clamp(0, 1),
     "angle": lambda x, y: torch.angle(x) + torch.signbit(y),
+    "sign": lambda x, y: torch.sign(x) - 3 * torch.sgn(y),
     "finite": lambda x, y: torch.where(torch.isfinite(x), y, 1.5),
 }
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.3, -0.3, 2.5, -7.0, 88.0, -88.0, 1e30, -1e30]

@@ -102,6 +102,30 @@ def test_who_has_lost_the_device_leaves_its_turn(tmp_path: Path) -> None:
     other.close()
 
 
+def test_all_who_want_to_be_alone_come_before_those_who_come_in(tmp_path: Path) -> None:
+    """So that who is inside leaves once for all of them."""
+    ours, order = Turns(str(tmp_path)), list[str]()
+    others = [Turns(str(tmp_path)) for _ in range(3)]
+
+    def enter(turns: Turns, kind: str) -> None:
+        with turns.alone() if kind == "alone" else turns.beside():
+            order.append(kind)
+
+    kinds = ("alone", "beside", "alone")
+    threads = [threading.Thread(target=enter, args=each) for each in zip(others, kinds, strict=True)]
+    with ours.beside():
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            while _waiting(tmp_path / "room.lock") + _waiting(tmp_path / "gate.lock") < number:
+                time.sleep(0.01)
+        assert not order
+    for thread in threads:
+        thread.join()
+    assert order == ["alone", "alone", "beside"]
+    for turns in (ours, *others):
+        turns.close()
+
+
 def test_a_candidate_is_timed_alone_and_all_else_is_not(tmp_path: Path, cache: Path) -> None:
     ours = Turns(str(tmp_path))
     worker = kernels.new_worker(cache / "worker.log")
@@ -111,7 +135,7 @@ def test_a_candidate_is_timed_alone_and_all_else_is_not(tmp_path: Path, cache: P
         with ours.beside():
             thread.start()
             # It was verified beside us, and now there is something to time.
-            while not _waits_to_be_alone(tmp_path / "room.lock"):
+            while not _waiting(tmp_path / "room.lock"):
                 assert thread.is_alive()
                 time.sleep(0.02)
             assert not found
@@ -124,8 +148,8 @@ def test_a_candidate_is_timed_alone_and_all_else_is_not(tmp_path: Path, cache: P
     ours.close()
 
 
-def _waits_to_be_alone(path: Path) -> bool:
-    """By the system's list of locks, where `->` is somebody who waits for the one above."""
+def _waiting(path: Path) -> int:
+    """How many want this lock for themselves, by the system's list, where `->` is somebody who waits for the one above."""
     inode = path.stat().st_ino
     waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
-    return any(fields[4] == "WRITE" and fields[6].endswith(f":{inode}") for fields in waiting)
+    return sum(fields[4] == "WRITE" and fields[6].endswith(f":{inode}") for fields in waiting)

@@ -14,7 +14,7 @@ from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source import build_task
 from kernel_assistant.worker import profiling
 from kernel_assistant.worker.open_task import OpenTask, open_task
-from kernel_assistant.worker.profiling import Profiler
+from kernel_assistant.worker.profiling import Profiler, few_places
 from kernel_assistant.worker.roofline import Ceilings
 from kernel_assistant.worker.verification import Case, Errors, Expected, Wrong, check_outputs, expect
 
@@ -121,6 +121,35 @@ def test_the_tolerance_is_the_task_s_and_not_less(numerics: str, tmp_path: Path)
         profiler.sets.outputs[0][0].mul_(1.05)
         with pytest.raises(Wrong, match="other values while timed"):
             profiler._check([0])
+
+
+def test_few_places_are_few_of_many() -> None:
+    assert few_places(1, 20) and few_places(8, 1000) and few_places(100, 10**6)
+    assert not few_places(9, 1000) and not few_places(101, 10**6)
+    # All of a loss, and half of a pair.
+    assert not few_places(1, 1) and not few_places(1, 2) and not few_places(2, 31)
+
+
+def test_another_value_at_a_jump_is_wrong_and_no_cheating(tmp_path: Path) -> None:
+    with _timed(tmp_path, SCALED) as (_, profiler, expected):
+        for count, outcome, said in ((3, "incorrect", "at a jump, perhaps"), (SIZE // 4, "cheating", "other values")):
+            got = expected.reference[0].clone()
+            got[1, :count] += 5.0
+            profiler.sets.outputs[0][0].copy_(got)
+            with pytest.raises(Wrong, match=said) as caught:
+                profiler._check([0])
+            assert caught.value.outcome == outcome
+
+
+def test_rounding_that_adds_up_is_wrong_and_no_cheating(tmp_path: Path) -> None:
+    """Each value passes alone, and all of them together do not."""
+    with _timed(tmp_path, SCALED) as (_, profiler, expected):
+        got = expected.reference[0].clone()
+        got += 0.9e-4 * (got.square().mean().sqrt() + got.abs()) * torch.sign(got)
+        profiler.sets.outputs[0][0].copy_(got)
+        with pytest.raises(Wrong, match="more rounding than where it was verified") as caught:
+            profiler._check([0])
+        assert caught.value.outcome == "incorrect"
 
 
 def test_another_place_at_a_tie_is_wrong_and_no_cheating(tmp_path: Path) -> None:

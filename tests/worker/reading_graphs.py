@@ -112,7 +112,7 @@ def sliced(chain: Chain, x: str) -> str:
 
 def narrowed(chain: Chain, x: str) -> str:
     dim = _dim(chain, x)
-    return chain.add("narrow", f"%{x}", dim, 1, chain.shape(x)[dim] - 1)
+    return chain.add(chain.random.choice(("narrow", "narrow_copy")), f"%{x}", dim, 1, chain.shape(x)[dim] - 1)
 
 
 def selected(chain: Chain, x: str) -> str:

@@ -90,6 +90,23 @@ def test_a_value_that_is_also_an_index_is_read_whole():
     assert found["x0"] == 100
 
 
+def test_of_what_lends_its_shape_or_type_nothing_is_read():
+    x0, x1, flat = ["B", "64"], ["B", "64"], ["8*B", "8"]
+    cut = node("n1", "slice.Tensor", ["%n0", 1, 0, 4], ["B", "4"])
+    assert read(node("n0", "type_as", ["%x0", "%x1"], x0), x0=x0, x1=x1) == {"x0": 512, "x1": 0}
+    assert read(node("n0", "type_as", ["%x0", "%x1"], x0), cut, x0=x0, x1=x1) == {"x0": 8 * 4, "x1": 0}
+    assert read(node("n0", "expand_as", ["%x0", "%x1"], x1), x0=["B", "1"], x1=x1) == {"x0": 8, "x1": 0}
+    assert read(node("n0", "view_as", ["%x0", "%x1"], flat), x0=x0, x1=flat) == {"x0": 512, "x1": 0}
+    narrow = node("n1", "slice.Tensor", ["%n0", 1, 0, 4], ["8*B", "4"])
+    assert read(node("n0", "view_as", ["%x0", "%x1"], flat), narrow, x0=x0, x1=flat) == {"x0": 256, "x1": 0}
+    # Of itself, too, it reads what it is made of.
+    assert read(node("n0", "type_as", ["%x0", "%x0"], x0), x0=x0) == {"x0": 512}
+
+
+def test_a_copy_of_a_part_reads_the_part():
+    assert read(node("n0", "narrow_copy", ["%x0", 1, 8, 16], ["B", "16"]), x0=["B", "64"])["x0"] == 8 * 16
+
+
 def test_parts_that_overlap_count_once():
     cut = [node(f"n{i}", "slice.Tensor", ["%x0", 1, 8 * i, 8 * i + 40], ["B", "40"]) for i in (0, 1)]
     assert read(*cut, outputs=["n0", "n1"], x0=["B", "64"])["x0"] == 8 * 48

@@ -5,7 +5,8 @@
 #include <math.h>
 
 template <class T> KA_FN T ka_square(T x) { return x * x; }
-template <class T> KA_FN T ka_sign(T x) { return x > T(0) ? T(1) : (x < T(0) ? T(-1) : (x == T(0) ? T(0) : x)); }
+// 0 of what is no number, as PyTorch has it.
+template <class T> KA_FN T ka_sign(T x) { return T(x > T(0)) - T(x < T(0)); }
 template <class T> KA_FN T ka_sgn(T x) { return ka_sign(x); }
 KA_FN bool ka_max(bool a, bool b) { return a | b; }
 KA_FN bool ka_min(bool a, bool b) { return a & b; }

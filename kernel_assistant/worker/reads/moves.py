@@ -35,6 +35,13 @@ def product(call: Call) -> Needs:
     return found
 
 
+def first(call: Call) -> Needs:
+    """The first operand alone, in the shape or the type of another."""
+    name, mask = call.named("self"), call.mask()
+    shape = call.shapes[name]
+    return {name: mask.reshape(shape) if mask.numel() == math.prod(shape) else unbroadcast(mask, shape)}
+
+
 def linear(call: Call) -> Needs:
     """Where the operator's own derivative is not zero: weights are positive, so that none takes away another."""
     known = decisive(call.node, call.gates)
@@ -74,7 +81,7 @@ _OWN_DIMENSIONS = {"tril": 2, "triu": 2, "pixel_shuffle": 3, "pixel_unshuffle": 
     for name in ("avg_pool", "reflection_pad", "replication_pad", "upsample_nearest", "_upsample_nearest_exact")
     for rank in (1, 2, 3)
 }
-_ALONG = frozenset({"slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind"})
+_ALONG = frozenset({"slice", "select", "narrow", "narrow_copy", "split", "split_with_sizes", "chunk", "unbind"})
 
 
 def _alike(call: Call) -> bool:

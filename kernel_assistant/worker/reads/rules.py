@@ -18,22 +18,22 @@ from .call import Call, Gates, Needs, decisive, kind, overload, references, whol
 #: Elementwise ones that PyTorch does not tag so.
 _EACH = frozenset(
     {"_to_copy", "alias", "clone", "contiguous", "detach", "dropout", "feature_dropout", "hardswish"}
-    | {"lift_fresh_copy", "log_sigmoid", "to", "type_as"}
+    | {"lift_fresh_copy", "log_sigmoid", "to"}
 )
 #: Those that give each element of their operands once at least: where all is needed, all is read.
 _MOVED = frozenset(
-    {"_reshape_alias", "_unsafe_view", "broadcast_to", "cat", "channel_shuffle", "expand", "expand_as"}
+    {"_reshape_alias", "_unsafe_view", "broadcast_to", "cat", "channel_shuffle", "expand"}
     | {"flatten", "flip", "hstack", "meshgrid", "movedim", "native_channel_shuffle"}
     | {"permute", "pixel_shuffle", "pixel_unshuffle", "repeat", "repeat_interleave", "reshape", "roll", "rot90"}
     | {"squeeze", "stack", "swapaxes", "t", "tile", "transpose", "unflatten", "unsqueeze", "view"}
-    | {"view_as", "diag_embed", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
+    | {"diag_embed", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
     | {"_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "broadcast_tensors"}
 )
 #: Those that may leave elements of an operand out.
 _CUT = frozenset(
     {"_unsafe_index", "chunk", "col2im", "constant_pad_nd", "diag", "diagonal", "embedding", "embedding_bag", "gather"}
-    | {"im2col", "index", "index_add", "index_copy", "index_fill", "index_put", "index_select", "narrow", "nll_loss"}
-    | {"nll_loss2d", "nll_loss_nd", "pad", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d"}
+    | {"im2col", "index", "index_add", "index_copy", "index_fill", "index_put", "index_select", "narrow"}
+    | {"narrow_copy", "nll_loss", "nll_loss2d", "nll_loss_nd", "pad", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d"}
     | {"replication_pad1d", "replication_pad2d", "replication_pad3d", "scatter", "scatter_add", "select"}
     | {"select_scatter", "slice", "slice_scatter", "split", "split_with_sizes", "take", "take_along_dim"}
     | {"tensor_split", "trace", "tril", "triu", "unbind", "unfold", "unsafe_chunk", "unsafe_split"}
@@ -65,6 +65,8 @@ _LIKE = frozenset(
     {"copy", "empty_like", "fill", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones_like"}
     | {"rand_like", "randn_like", "zeros_like"}
 )
+#: Those that take no more than that from their second operand.
+_AS = frozenset({"expand_as", "reshape_as", "type_as", "view_as"})
 _SCANS = frozenset({"cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"})
 _LOSSES = frozenset(
     {"binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "kl_div", "l1_loss", "mse_loss"}
@@ -77,6 +79,7 @@ _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "convolution"})
 _RULES: dict[str, Callable[[Call], Needs]] = {
     **dict.fromkeys(_EACH, rows.elementwise),
     **dict.fromkeys(_LIKE, rows.others),
+    **dict.fromkeys(_AS, moves.first),
     **dict.fromkeys(_MOVED | _CUT, moves.linear),
     **dict.fromkeys(_ROWS, rows.rows),
     **dict.fromkeys(_SCANS, rows.scan),
@@ -92,7 +95,7 @@ _RULES: dict[str, Callable[[Call], Needs]] = {
     "glu": rows.gated,
 }
 #: What may leave elements out although all of its results are needed.
-PARTIAL = _CUT | _POOLS | _CONVOLUTIONS | _LIKE | {"where", "masked_fill"}
+PARTIAL = _CUT | _POOLS | _CONVOLUTIONS | _LIKE | _AS | {"where", "masked_fill"}
 #: Positions that are computed decide what they read of the first operand, which is not followed: nothing is claimed.
 _ANYWHERE = frozenset(
     {"bucketize", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "masked_scatter", "searchsorted"}
@@ -139,6 +142,7 @@ _GATED = (
     _EACH
     | _MOVED
     | _CUT
+    | _AS
     | _LIKE
     | frozenset({"add", "arange", "div", "eye", "full", "mul", "neg", "ones", "rsub", "scalar_tensor", "sub", "zeros"})
 )
