@@ -4,8 +4,8 @@ The model is that of the recipe `smoke` behind fine-tuning: half a million param
 with mistakes on purpose. Each seed has prompts of its own, which it plays again and again with the reward
 `milestone` on the clock of this machine; held-out tasks are sampled before and behind it.
 
-`python -m bench.ppo_seeds --out FOLDER` keeps the runs, and draws mean and range of the seeds; `--baseline others` holds
-rewards against a task's other episodes.
+`python -m bench.ppo_seeds --out FOLDER` keeps the runs, and draws mean and range of the seeds; with `--baseline others`
+rewards are held against a task's other episodes.
 """
 
 from __future__ import annotations

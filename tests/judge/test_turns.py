@@ -149,7 +149,7 @@ def test_a_candidate_is_timed_alone_and_all_else_is_not(tmp_path: Path, cache: P
 
 
 def _waiting(path: Path) -> int:
-    """How many want this lock for themselves, by the system's list, where `->` is somebody who waits for the one above."""
+    """How many want this lock for themselves, by the system's list: `->` is somebody who waits for the one above."""
     inode = path.stat().st_ino
     waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
     return sum(fields[4] == "WRITE" and fields[6].endswith(f":{inode}") for fields in waiting)

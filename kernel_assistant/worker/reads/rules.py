@@ -33,7 +33,8 @@ _MOVED = frozenset(
 _CUT = frozenset(
     {"_unsafe_index", "chunk", "col2im", "constant_pad_nd", "diag", "diagonal", "embedding", "embedding_bag", "gather"}
     | {"im2col", "index", "index_add", "index_copy", "index_fill", "index_put", "index_select", "narrow"}
-    | {"narrow_copy", "nll_loss", "nll_loss2d", "nll_loss_nd", "pad", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d"}
+    | {"narrow_copy", "nll_loss", "nll_loss2d", "nll_loss_nd", "pad"}
+    | {"reflection_pad1d", "reflection_pad2d", "reflection_pad3d"}
     | {"replication_pad1d", "replication_pad2d", "replication_pad3d", "scatter", "scatter_add", "select"}
     | {"select_scatter", "slice", "slice_scatter", "split", "split_with_sizes", "take", "take_along_dim"}
     | {"tensor_split", "trace", "tril", "triu", "unbind", "unfold", "unsafe_chunk", "unsafe_split"}
