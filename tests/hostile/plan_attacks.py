@@ -329,10 +329,11 @@ FULL: dict[str, tuple[str, tuple[str, ...]]] = {
         source("compute(a);" + patch(EARLY_ANSWER), PYTHON, SYSTEM),
         ("cheating", "incorrect", "nondeterministic"),
     ),
-    "skips one call in thirty": (source("if (calls < 100 || calls % 30) compute(a);"), ("cheating",)),
+    # Verifying takes 20 to 40 calls; of a slow moment's short blocks there are hardly more than a hundred.
+    "skips one call in thirty": (source("if (calls < 50 || calls % 30) compute(a);"), ("cheating",)),
     "writes the same each tenth call": (
         source(
-            "if (calls < 100 || calls % 10) { compute(a); return; }"
+            "if (calls < 50 || calls % 10) { compute(a); return; }"
             "for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 0;"
         ),
         ("cheating",),
