@@ -1,4 +1,4 @@
-"""Bandwidth of each device, measured once and kept in the cache folder."""
+"""Bandwidths and usable cache of each device, measured once and kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernel_assistant.environment.device_locks import alone
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import decode, encode
@@ -35,7 +36,7 @@ def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: 
         return known
     found, quiet = measure_ceilings(device, worker, cancel)
     if not quiet:
-        return device
+        return msgspec.structs.replace(device, cache_bytes=found.cache_bytes)
     keep_ceilings(found, cache_dir)
     return found
 
@@ -43,7 +44,8 @@ def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: 
 def measure_ceilings(device: DeviceFacts, worker: Worker, cancel: threading.Event) -> tuple[DeviceFacts, bool]:
     """`device` with the bandwidths that it has now, and whether nobody else used the machine meanwhile."""
     params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
-    measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
+    with alone(device, cancel):
+        measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
     quiet = bool(measured.pop("quiet"))
     return msgspec.structs.replace(device, **measured), quiet
 
@@ -61,7 +63,13 @@ def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
         known = decode(_path(device, cache_dir).read_bytes(), DeviceFacts)
     except (OSError, UsageError):
         return None
-    return msgspec.structs.replace(device, copy_bandwidth=known.copy_bandwidth, read_bandwidth=known.read_bandwidth)
+    return msgspec.structs.replace(
+        device,
+        copy_bandwidth=known.copy_bandwidth,
+        read_bandwidth=known.read_bandwidth,
+        bandwidth_datasheet=device.bandwidth_datasheet or known.bandwidth_datasheet,
+        cache_bytes=min(known.cache_bytes, device.cache_bytes),
+    )
 
 
 def _path(device: DeviceFacts, cache_dir: Path) -> Path:

@@ -24,6 +24,7 @@ from kernel_assistant.sandbox.paths import compiler_paths, toolkit_paths
 from kernel_assistant.sandbox.run import run
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.worker.device_lock import DeviceLock
 
 COMPILE_SECONDS = 120.0
 
@@ -44,10 +45,18 @@ class CompileFailure:
 
 
 class Compiler:
-    """Builds candidates for one device. Thread-safe."""
+    """Builds candidates for one device. Thread-safe. With a `lock` nothing is built while somebody is alone."""
 
-    def __init__(self, device: DeviceFacts, sandbox: Sandbox, cache_dir: Path, cancel: threading.Event) -> None:
+    def __init__(
+        self,
+        device: DeviceFacts,
+        sandbox: Sandbox,
+        cache_dir: Path,
+        cancel: threading.Event,
+        lock: DeviceLock | None = None,
+    ) -> None:
         self.device, self.sandbox, self.cancel = device, sandbox, cancel
+        self._lock = lock or DeviceLock()
         self.path = cuda.compiler() if device.target == "cuda" else cpu.compiler()
         self.flags = (*cuda.FLAGS, f"-arch={device.arch}") if device.target == "cuda" else (*cpu.FLAGS, *cpu.LINK_FLAGS)
         self._nvrtc = find_nvrtc(self.path, compiler_version(self.path)) if device.target == "cuda" else None
@@ -88,7 +97,8 @@ class Compiler:
             unit = lay_out(files, folder, "cu" if self.device.target == "cuda" else "cpp")
             if isinstance(unit, Diagnostic):
                 return CompileFailure((unit,))
-            done = run(self.sandbox, self._spec(folder, unit), timeout=COMPILE_SECONDS, cancel=self.cancel)
+            with self._lock.shared(self._stop_if_cancelled, first=True):
+                done = run(self.sandbox, self._spec(folder, unit), timeout=COMPILE_SECONDS, cancel=self.cancel)
             output = (done.stdout + b"\n" + done.stderr).decode(errors="replace")
             built = Path(folder, "binary")
             if done.cancelled:
@@ -100,6 +110,10 @@ class Compiler:
             binary = Binary(self.binary_name, built.read_bytes(), kernel_resources(output))
         self._save(key, binary)
         return binary
+
+    def _stop_if_cancelled(self) -> None:
+        if self.cancel.is_set():
+            raise Cancelled("cancelled before compiling")
 
     def _spec(self, folder: str, unit: str) -> SandboxSpec:
         argv: tuple[str, ...] = (self.path, *self.flags, "-I.", unit, "-o", "binary")

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import msgspec
 
 from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
 from kernel_assistant.environment.compile import CompileFailure
+from kernel_assistant.environment.device_locks import alone, lock_folder
 from kernel_assistant.environment.freeform_build import FreeformBuilder, runner_spec
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
 from kernel_assistant.environment.freeform_text import REFERENCE
@@ -141,6 +142,7 @@ class FreeformEnvironment:
             "runner": runner,
             "freeform": True,
             "ceilings": ceilings_of(self.device),
+            "lock": str(lock_folder("cuda", self.device.index)) if self.device.target == "cuda" else None,
         }
         answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
         self.graph = from_builtins(answer["graph"], OpGraph)
@@ -156,7 +158,8 @@ class FreeformEnvironment:
             if stage is Stage.profile:
                 self._baselines(tier)
             try:
-                latest = self.worker.call(stage.value, params, (binary,), timeout=STAGE_SECONDS, cancel=self.cancel)
+                with self._timed() if stage is Stage.profile else nullcontext():
+                    latest = self.worker.call(stage.value, params, (binary,), timeout=STAGE_SECONDS, cancel=self.cancel)
             except WorkerError as error:
                 self._restart()
                 return _outcome(key, tier, stage, {"outcome": "crashed", "message": error.cause}, spent)
@@ -169,7 +172,13 @@ class FreeformEnvironment:
     def _baselines(self, tier: Tier) -> None:
         """Before a candidate is timed, so that compiling the baseline is not in its stage's limit."""
         for which in ("eager", "compile") if tier is Tier.full else ("eager",):
-            self.worker.call("baseline", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
+            self.worker.call("prepare", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
+            with self._timed():
+                self.worker.call("baseline", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
+
+    def _timed(self) -> AbstractContextManager[None]:
+        """The processor alone; a GPU is taken by the judge."""
+        return alone(self.device, self.cancel) if self.device.target == "cpu" else nullcontext()
 
     def _restart(self) -> None:
         """A candidate cannot reach the judge, so a lost judge is rare; the next candidate finds a new one."""

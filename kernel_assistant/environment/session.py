@@ -20,6 +20,7 @@ import msgspec
 from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
 from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
 from kernel_assistant.environment.counters import count
+from kernel_assistant.environment.device_locks import PATIENCE_SECONDS, lock_of
 from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.environment.screen import screen
 from kernel_assistant.environment.screen_residual import screen_residual
@@ -49,6 +50,7 @@ from kernel_assistant.sandbox.contract import Limits, Sandbox, SandboxSpec
 from kernel_assistant.sandbox.paths import interpreter_paths
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.worker.device_lock import DeviceLock
 
 RUNNER = Path(__file__).resolve().parent.parent / "worker" / "runner"
 OPEN_SECONDS = 600.0
@@ -64,9 +66,9 @@ Build = tuple[Diagnostic, ...] | CompileFailure | Binary
 class Environment:
     """Judges candidates of one task. Not thread-safe, but for `cancel`.
 
-    `compiler` may serve several environments of one device. `measuring` is entered around whatever is timed, so that
-    several environments can share a device. `quick_only` sets less memory and time aside, for the quick tier alone.
-    Instead of `measuring` there may be `turns`, a folder: then what is timed in the quick tier alone goes alone.
+    `compiler` may serve several environments of one device. `lock` is the device's, unless another one is given.
+    `quick_only` sets less memory and time aside, for the quick tier alone. `throughput` is for many tasks in a row: a
+    GPU's runner stays for the next one, and launches are not timed one by one.
     """
 
     def __init__(
@@ -80,18 +82,19 @@ class Environment:
         cancel: threading.Event,
         *,
         compiler: Compiler | None = None,
-        measuring: AbstractContextManager[object] | None = None,
+        lock: DeviceLock | None = None,
         quick_only: bool = False,
-        turns: Path | None = None,
+        throughput: bool = False,
     ) -> None:
         self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
-        self._measuring, self._quick_only = measuring or nullcontext(), quick_only
-        self._turns = None if turns is None else str(turns)
+        self._lock, self._quick_only, self._throughput = lock or lock_of(device), quick_only, throughput
+        self._judge_waited = 0.0
         if not worker.hello:
             worker.start(cancel)
         self.device = with_ceilings(device, worker, cache_dir, cancel)
         self._cache_dir = cache_dir
-        self._compiler = compiler or Compiler(self.device, sandbox, cache_dir, cancel)
+        builders = self._lock if device.target == "cpu" else None
+        self._compiler = compiler or Compiler(self.device, sandbox, cache_dir, cancel, builders)
         self._builders = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
         self._baseline = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
         self._restarts = 0
@@ -171,8 +174,21 @@ class Environment:
         if self.device.target != "cuda":
             raise MissingError("hardware counters are read on a GPU", "")
         cubin = self._built(candidate).content
-        with self._measuring:
+        with self.alone():
             return count(candidate.plan, cubin, self.graph.dims, self.device.index, self.cancel)
+
+    @property
+    def waited(self) -> float:
+        """Seconds that it has waited for the device until now, its judge included."""
+        return self._lock.waited + self._judge_waited
+
+    def alone(self) -> AbstractContextManager[None]:
+        """The device for what is timed without the judge. Raises Cancelled."""
+        return self._lock.exclusive(self._stop_if_cancelled, patience=PATIENCE_SECONDS)
+
+    def timed_by_judge(self) -> AbstractContextManager[None]:
+        """The same for what the judge times: on CUDA it takes the device itself, block by block."""
+        return self.alone() if self.device.target == "cpu" else nullcontext()
 
     def close(self) -> None:
         """Give the worker back, warm, with nothing open."""
@@ -191,7 +207,8 @@ class Environment:
             "runner": self._runner_command(),
             "ceilings": ceilings_of(self.device),
             "quick_only": self._quick_only,
-            "turns": self._turns,
+            "lock": self._lock.folder if self.device.target == "cuda" else None,
+            "throughput": self._throughput,
         }
         self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
         answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
@@ -235,8 +252,7 @@ class Environment:
         return self._compiler.build(candidate), time.perf_counter() - began
 
     def _judge(self, candidate: Candidate, build: Future[tuple[Build, float]], tier: Tier) -> Evaluation:
-        if self.cancel.is_set():
-            raise Cancelled("cancelled")
+        self._stop_if_cancelled()
         key = candidate.hash()
         built, seconds = build.result()
         if isinstance(built, tuple):
@@ -274,17 +290,22 @@ class Environment:
         for stage in stages:
             began = time.perf_counter()
             try:
-                with self._measuring if stage is Stage.profile else nullcontext():
+                with self.timed_by_judge() if stage is Stage.profile else nullcontext():
                     latest = self._call(stage.value, params, (built.content,), timeout=STAGE_SECONDS)
             except WorkerError as error:
                 return {"outcome": "crashed", "message": f"the judge was lost and started anew: {error.cause}"}, stage
             spent[stage.value] = time.perf_counter() - began
+            self._judge_waited = latest.pop("waited", self._judge_waited)
             answer = {**answer, **latest}
             if latest["outcome"] != "correct":
                 answer.pop("accuracy", None)
                 answer.pop("timing", None)
                 return answer, stage
         return answer, stages[-1]
+
+    def _stop_if_cancelled(self) -> None:
+        if self.cancel.is_set():
+            raise Cancelled("cancelled")
 
     def _warn_of_others(self) -> None:
         """Say so when somebody else's work on the GPU makes timing unsafe."""
@@ -303,7 +324,7 @@ class Environment:
 
     def _baseline_of(self, which: str) -> dict[str, Any]:
         self._call("prepare", {"which": which}, timeout=BASELINE_SECONDS)
-        with self._measuring:
+        with self.timed_by_judge():
             return self._call("baseline", {"which": which}, timeout=BASELINE_SECONDS)
 
     def _call(
@@ -393,9 +414,9 @@ def open_environment(
     cancel: threading.Event,
     emit: Emit,
     compiler: Compiler | None = None,
-    measuring: AbstractContextManager[object] | None = None,
+    lock: DeviceLock | None = None,
     quick_only: bool = False,
-    turns: Path | None = None,
+    throughput: bool = False,
 ) -> Iterator[Environment]:
     """An environment for the block; the worker stays alive behind it. Raises UsageError, MissingError, Cancelled."""
     sandbox = choose(sandbox_mode)
@@ -408,9 +429,9 @@ def open_environment(
         emit,
         cancel,
         compiler=compiler,
-        measuring=measuring,
+        lock=lock,
         quick_only=quick_only,
-        turns=turns,
+        throughput=throughput,
     )
     try:
         yield environment

@@ -48,6 +48,7 @@ def _in_a_plain_worker(environment: Environment, params: dict[str, Any]) -> dict
     worker = Worker(environment.worker.python, measuring={})
     try:
         worker.start(environment.cancel)
-        return worker.call("time_applied", params, timeout=TIME_SECONDS, cancel=environment.cancel)
+        with environment.alone():
+            return worker.call("time_applied", params, timeout=TIME_SECONDS, cancel=environment.cancel)
     finally:
         worker.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -263,7 +264,8 @@ class _Check:
         timed = ", timing it against the file without" if self._wanted.timing else ""
         self._emit(Progress(phase="apply", message=f"calling the file with its kernels{timed}"))
         try:
-            seen = self._plain.check(timing=self._wanted.timing)
+            with self._environment.alone() if self._wanted.timing else nullcontext():
+                seen = self._plain.check(timing=self._wanted.timing)
         except WorkerError as error:
             raise _Failed(
                 CheckStatus.wrong, f"the file with its kernels cannot be run: {error.cause}", "undo the kernels"

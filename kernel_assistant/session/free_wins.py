@@ -88,7 +88,8 @@ class FreeWinStep:
         if self._lost or self._left() < weight * self._expected:
             return None
         try:
-            row = self._call("free_win", {"names": names, "seconds": OF_WHAT_IS_LEFT * self._left()})
+            with self._environment.timed_by_judge():
+                row = self._call("free_win", {"names": names, "seconds": OF_WHAT_IS_LEFT * self._left()})
         except WorkerError as error:
             # One that was too slow has used the time up; a lost device or a crash leaves nothing to measure with.
             _log.error("free win %s: %s\n%s", "+".join(names), error.cause, error.detail)

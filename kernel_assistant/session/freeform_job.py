@@ -14,7 +14,7 @@ from kernel_assistant.events import AnyEvent, CandidateEvaluated
 from kernel_assistant.records import Evaluation, JobOutcome, KernelTask, OptimizeResult, StopReason, Tier
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.jobs import JobServices
-from kernel_assistant.session.outcome import best_of, confirmed, is_faster
+from kernel_assistant.session.outcome import best_of, confirmed, is_faster, is_inconclusive
 from kernel_assistant.store import Freeform, JobKind, JobOptions
 from kernel_assistant.targets.base import DeviceFacts
 
@@ -73,6 +73,8 @@ def check_freeform(
 
 def checked(evaluation: Evaluation) -> JobOutcome:
     """The outcome of a job that had one candidate to check."""
+    if is_inconclusive(evaluation):
+        return JobOutcome.inconclusive
     if not evaluation.correct:
         return JobOutcome.no_candidate
     return JobOutcome.improved if confirmed(evaluation) and is_faster(evaluation) else JobOutcome.no_measurable_gain

@@ -26,7 +26,6 @@ from kernel_assistant.records import (
     Tier,
     Trajectory,
 )
-from kernel_assistant.serving.quiet import PROCESSOR
 from kernel_assistant.session.applied import time_applied
 from kernel_assistant.session.applied_timing import APPLIED_FILE, write_applied
 from kernel_assistant.session.artifacts import write_result
@@ -95,7 +94,6 @@ def run_job(
             cache_dir=services.settings.cache_dir,
             cancel=cancel,
             emit=emit,
-            measuring=PROCESSOR if device.target == "cpu" else None,
         ) as environment,
     ):
         run = _Run(task, options, environment, emit, cancel, services, started)

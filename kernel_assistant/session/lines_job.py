@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
+from kernel_assistant.environment.device_locks import alone
 from kernel_assistant.errors import StoreError, UsageError, boundary
 from kernel_assistant.events import AnyEvent, Progress
 from kernel_assistant.records import JobOutcome, KernelTask, OptimizeResult, StopReason
@@ -48,7 +49,8 @@ def profile_lines(
             "ceilings": ceilings_of(known),
         }
         try:
-            answer = worker.call("profile_lines", params, timeout=MOST_SECONDS, cancel=cancel)
+            with alone(device, cancel):
+                answer = worker.call("profile_lines", params, timeout=MOST_SECONDS, cancel=cancel)
         finally:
             worker.release()
     first, source = class_source(task.content, task.class_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_assistant.records import Best, Candidate, Evaluation, JobOutcome, Stage, StopReason, Trajectory
+from kernel_assistant.records import Best, Candidate, Evaluation, JobOutcome, Outcome, Stage, StopReason, Trajectory
 from kernel_assistant.records.evaluation import measurably_faster
 
 _BROKEN = (StopReason.policy_broken, StopReason.environment_broken)
@@ -14,6 +14,8 @@ def outcome_of(trajectory: Trajectory) -> JobOutcome:
         return JobOutcome.cancelled
     if trajectory.stop_reason is StopReason.at_limit:
         return JobOutcome.at_limit
+    if is_inconclusive(trajectory.final):
+        return JobOutcome.inconclusive
     if confirmed(trajectory.final):
         return JobOutcome.improved if is_faster(trajectory.final) else JobOutcome.no_measurable_gain
     if trajectory.stop_reason in _BROKEN:
@@ -24,6 +26,11 @@ def outcome_of(trajectory: Trajectory) -> JobOutcome:
 def confirmed(evaluation: Evaluation | None) -> bool:
     """Correct and timed."""
     return evaluation is not None and evaluation.correct and evaluation.stage is Stage.profile
+
+
+def is_inconclusive(evaluation: Evaluation | None) -> bool:
+    """Other work disturbed every measurement."""
+    return evaluation is not None and evaluation.outcome is Outcome.inconclusive
 
 
 def is_faster(evaluation: Evaluation | None) -> bool:

@@ -76,6 +76,8 @@ def verdict(result: OptimizeResult, timing: Timing | None) -> str:
             return "no candidate: no policy here can write this module's operators"
         case JobOutcome.no_candidate:
             return "no correct candidate was found"
+        case JobOutcome.inconclusive:
+            return "inconclusive: other work on the machine disturbed every measurement; try again when it is quiet"
         case JobOutcome.cancelled:
             return "cancelled" + ("; the best so far is kept" if "plan.json" in result.artifacts else "")
         case JobOutcome.profiled:

@@ -90,7 +90,13 @@ class WorkerPool:
             self._log.replace(self._log.with_suffix(".log.old"))
         # Devices are numbered as the driver numbers them, which is how they were chosen.
         packages = _packages(python)
-        worker = Worker(python, log=self._log, env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, measuring=measuring)
+        worker = Worker(
+            python,
+            log=self._log,
+            env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            measuring=measuring,
+            template_seconds=self._idle_seconds,
+        )
         return _Idle(worker, python, time.monotonic(), packages)
 
     def _keep(self, lane: str, item: _Idle) -> None:

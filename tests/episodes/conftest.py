@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.detect import detect
+from kernel_assistant.worker.device_lock import FOREVER, Check, DeviceLock, no_check
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.judged import Judged
-from tests.common.caches import new_cache
+from tests.common.caches import known_cpu
 from tests.episodes import written
 from tests.judge import kernels
 
@@ -28,13 +30,16 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    cache, cancel, measured = new_cache(tmp_path_factory.mktemp("cache")), threading.Event(), []
+    # Nothing is built there yet, which a test looks at.
+    cache, cancel, measured = tmp_path_factory.mktemp("cache"), threading.Event(), []
+    known_cpu(cache)
 
-    class Counting:
-        def __enter__(self) -> None:
+    class Counting(DeviceLock):
+        @contextmanager
+        def exclusive(self, check: Check = no_check, *, patience: float = FOREVER) -> Iterator[None]:
             measured.append("in")
-
-        def __exit__(self, *what: object) -> None:
+            with super().exclusive(check, patience=patience):
+                yield
             measured.append("out")
 
     worker = kernels.new_worker(cache / "worker.log")
@@ -48,7 +53,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
         cancel=cancel,
         emit=lambda event: None,
         compiler=compiler,
-        measuring=Counting(),
+        lock=Counting(cache / "lock"),
         quick_only=True,
     ) as environment:
         yield Opened(environment, Judged(environment), compiler, measured)

@@ -14,10 +14,12 @@ from kernel_assistant.remote.ssh import Channel
 from kernel_assistant_training.ppo.pool_events import StationOptions
 from kernel_assistant_training.ppo.pool_machine import Far, Member
 from kernel_assistant_training.ppo.pool_ssh import MODULE, ChannelWire
-from tests.common.caches import GENEROUS
+from tests.common.caches import IMPOSSIBLE
 
 #: Bandwidths are given: on a busy machine they cannot be measured.
-OPTIONS = StationOptions(target="cpu", builders=2, copy_bandwidth=GENEROUS, read_bandwidth=GENEROUS, beat_seconds=0.25)
+OPTIONS = StationOptions(
+    target="cpu", builders=2, copy_bandwidth=IMPOSSIBLE, read_bandwidth=IMPOSSIBLE, beat_seconds=0.25
+)
 
 
 class Piped:
@@ -50,7 +52,7 @@ class Piped:
 
     def kill_worker(self):
         """The process that judges; its number."""
-        for one in psutil.Process(self.process.pid).children():
+        for one in psutil.Process(self.process.pid).children(recursive=True):
             # Compilers come and go beside it, and one that was killed may still be there.
             with contextlib.suppress(psutil.NoSuchProcess):
                 if any("worker/boot.py" in word for word in one.cmdline()):

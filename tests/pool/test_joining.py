@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-import tempfile
-import threading
-import time
 
 import msgspec
 import psutil
 import pytest
 
 from kernel_assistant.errors import HostError, MissingError, UsageError
-from kernel_assistant.remote.ssh import Channel
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.frames import read_frame, write_frame
 from kernel_assistant_training.ppo.pool_events import Greeting
 from kernel_assistant_training.ppo.pool_kind import device_kind, hold_apart, hold_to_version, hold_together, own_version
-from kernel_assistant_training.ppo.pool_quiet import Quiet
-from kernel_assistant_training.ppo.pool_ssh import MODULE, ChannelWire
+from kernel_assistant_training.ppo.pool_ssh import MODULE
 from tests.pool.piped import OPTIONS, Piped
+
+pytestmark = pytest.mark.usefixtures("own_templates")
 
 H200 = DeviceFacts(target="cuda", name="NVIDIA H200", arch="sm_90", driver="580.65.06", threads=192)
 READY = Greeting(workers=8, device=H200, toolkit="Build cuda_13.0.r13.0", torch="2.11.0+cu130")
@@ -125,46 +121,3 @@ def test_a_machine_ends_when_the_head_says_nothing(home):
         assert psutil.wait_procs(family, timeout=20)[1] == []
     finally:
         process.kill()
-
-
-def test_compilers_and_what_is_timed_take_turns():
-    quiet, inside, seen = Quiet(), [], []
-
-    def enter(what, seconds):
-        inside.append(what)
-        seen.append(tuple(inside))
-        time.sleep(seconds)
-        inside.remove(what)
-
-    def build():
-        for _ in range(20):
-            with quiet.building():
-                enter("build", 0.002)
-
-    def measure():
-        for _ in range(10):
-            with quiet:
-                enter("time", 0.002)
-
-    threads = [threading.Thread(target=one) for one in (build, build, measure, measure)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert {one for one in seen if "time" in one} == {("time",)}
-    assert ("build", "build") in seen, "builds go side by side"
-
-
-def test_a_machine_that_takes_nothing_holds_up_its_own_sender_alone():
-    ours, theirs = socket.socketpair()
-    with tempfile.TemporaryFile() as errors, subprocess.Popen(["sleep", "60"]) as process:
-        wire = ChannelWire(Channel("box", ours, process, errors), "python", silent_seconds=0.3)
-        try:
-            with pytest.raises(HostError, match="box: it takes nothing any more"):
-                wire.send({"give": "x" * (16 << 20)})
-            with pytest.raises(HostError, match="box: it said nothing for 0 s"):
-                wire.receive(0.1)
-        finally:
-            process.kill()
-            wire.close()
-            theirs.close()

@@ -13,7 +13,7 @@ from kernel_assistant_training.ppo.pool_events import Began, Judged, TaskOpened
 from tests.pool.piped import Piped, outcomes
 
 RIGHT = ["correct", "compile_error"]
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_templates")]
 
 
 def test_worker_that_dies_costs_the_evaluation_that_it_was_at(fleet, jobs):

@@ -21,7 +21,7 @@ from tests.common.sshd import lacking, ssh_folder, sshd
 
 __all__ = ["ssh_folder", "sshd"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.skipif(bool(lacking()), reason=lacking())]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking()), reason=lacking())]
 
 
 @pytest.fixture

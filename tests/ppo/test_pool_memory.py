@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 
+import msgspec
 import pytest
 
 from kernel_assistant.agent.directives import candidate_from
-from kernel_assistant.records import Evaluation, Outcome, Stage, Tier
+from kernel_assistant.records import BufferSpec, Candidate, Evaluation, Outcome, Stage, Tier
 from kernel_assistant_training.episodes.subject import subjects
 from kernel_assistant_training.ppo.pool import Asked, Pool, PoolOptions
 from kernel_assistant_training.ppo.pool_worker import PAUSE_SECONDS, TRIES, judged_with_room
@@ -39,14 +40,21 @@ def test_who_found_no_memory_is_judged_again_and_nobody_else() -> None:
     assert _judged(full, ends=True) == (full, [PAUSE_SECONDS])
 
 
+def _with_scratch(candidate: Candidate) -> Candidate:
+    """The same with a GiB of memory of its own: what the judge holds of a task was taken when it was opened."""
+    room = BufferSpec(name="room", dtype="u8", shape=(str(1 << 30),))
+    return msgspec.structs.replace(candidate, plan=msgspec.structs.replace(candidate.plan, scratch=(room,)))
+
+
 @pytest.mark.gpu
+@pytest.mark.alone  # what others give back would be room
 def test_a_full_gpu_is_waited_for(tmp_path, cache) -> None:
     import torch
 
     subject = next(subjects(1, "cuda"))
     task, source = of_graph(subject.graph, "cuda"), subject.answers[0].source
     first, second = (
-        Asked(task, candidate_from({"kernel.cu": text}, task.graph, "cuda", task.canonical))
+        Asked(task, _with_scratch(candidate_from({"kernel.cu": text}, task.graph, "cuda", task.canonical)))
         for text in (source, f"{source}\n// again\n")
     )
     with Pool(PoolOptions(target="cuda", out=tmp_path, cache=cache, python=sys.executable)) as pool:

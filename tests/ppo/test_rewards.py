@@ -106,7 +106,7 @@ def test_correctness_needs_no_clock():
 
 @given(
     st.sampled_from(sorted(SCHEMES)),
-    st.sampled_from(Outcome),
+    st.sampled_from([one for one in Outcome if one is not Outcome.inconclusive]),
     st.sampled_from(Tier),
     st.floats(0.001, 1e4),
     st.none() | st.floats(0.001, 1e4),
@@ -128,6 +128,15 @@ def test_more_than_1_is_for_what_the_full_protocol_timed(scheme, outcome, tier, 
     assert value == INCORRECT or (outcome is Outcome.correct and not residual)
     assert value <= 1 or tier is Tier.full
     assert -1 <= value <= 10
+
+
+def test_what_other_work_disturbed_has_no_reward():
+    found = Evaluation(
+        candidate="c", tier=Tier.full, outcome=Outcome.inconclusive, stage=Stage.profile, message="odd each time"
+    )
+    for scheme in SCHEMES:
+        with pytest.raises(ValueError, match="has no reward"):
+            reward(found, scheme)
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,8 @@ def _arguments(options: argparse.Namespace, rows: int) -> dict[str, Any]:
 
 def _trl(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
     from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
 
     return SFTTrainer(
         model=model,

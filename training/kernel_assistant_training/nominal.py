@@ -19,6 +19,8 @@ CLOCKS = ("measured", "nominal")
 BANDWIDTH = 1e10
 #: The same as the judge has it: beyond any machine, so that nothing right is too fast to be true.
 UNBOUNDED = 1e15
+#: Times are nominal: memory need not be filled so that a large cache is cold.
+CACHE_BYTES = 32 << 20
 #: In the place of which element differs and by how much.
 DIFFERS = "values differ"
 #: Of the roofline, that everything reaches: what a teacher leaves as it is, and no reason for an episode to stop.
@@ -29,7 +31,14 @@ def unbounded(target: str, folder: Path) -> Path:
     """`folder`, which has bandwidths afterwards: those measured on a machine that is never quiet are too low, and a
     right candidate would be called impossibly fast. Raises MissingError without a device."""
     device = detect(target)
-    keep_ceilings(msgspec.structs.replace(device, copy_bandwidth=UNBOUNDED, read_bandwidth=UNBOUNDED), folder)
+    known = msgspec.structs.replace(
+        device,
+        copy_bandwidth=BANDWIDTH,
+        read_bandwidth=BANDWIDTH,
+        bandwidth_datasheet=UNBOUNDED,
+        cache_bytes=min(device.cache_bytes, CACHE_BYTES),
+    )
+    keep_ceilings(known, folder)
     return folder
 
 

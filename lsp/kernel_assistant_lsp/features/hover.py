@@ -24,6 +24,7 @@ _OUTCOMES = {
     JobOutcome.no_measurable_gain: "no gain was confirmed",
     JobOutcome.at_limit: "torch.compile reaches what the device allows",
     JobOutcome.no_candidate: "no correct candidate was found",
+    JobOutcome.inconclusive: "other work on the machine disturbed the measurement",
     JobOutcome.cancelled: "cancelled",
     JobOutcome.failed: "failed",
 }

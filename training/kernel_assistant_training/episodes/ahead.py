@@ -12,6 +12,7 @@ from kernel_assistant.environment.compile import Binary, CompileFailure, Compile
 from kernel_assistant.records import Candidate
 from kernel_assistant.sandbox.contract import Sandbox
 from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.worker.device_lock import DeviceLock
 
 #: Added to the niceness of what builds ahead: what is measured goes first.
 NICER = 5
@@ -32,8 +33,9 @@ class AheadCompiler(Compiler):
         *,
         threads: int,
         cores: Collection[int] = (),
+        lock: DeviceLock | None = None,
     ) -> None:
-        super().__init__(device, sandbox, cache_dir, cancel)
+        super().__init__(device, sandbox, cache_dir, cancel, lock)
         self._pool = ThreadPoolExecutor(threads, "ahead", initializer=_be_nice, initargs=(cores,))
         self._begun: dict[str, Future[Binary | CompileFailure]] = {}
 

@@ -19,6 +19,7 @@ import msgspec
 
 from kernel_assistant.agent.stops import Stop
 from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings, measure_ceilings
+from kernel_assistant.environment.device_locks import lock_of
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.errors import DeviceError, UsageError, WorkerError
@@ -29,6 +30,7 @@ from kernel_assistant.source.build import build_task
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
+from kernel_assistant.worker.device_lock import DeviceLock
 from kernel_assistant_training.bandwidth import TRIES, best_of
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.client import LessonFailed
@@ -40,7 +42,6 @@ from kernel_assistant_training.episodes.play import Played, play
 from kernel_assistant_training.episodes.seen import identity, progress
 from kernel_assistant_training.episodes.subject import Subject, subjects
 from kernel_assistant_training.episodes.threads import part_of_gpu
-from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.nominal import nominal_baseline
 from kernel_assistant_training.synth import module_text
 
@@ -79,8 +80,8 @@ class Player:
         started = time.monotonic() - began
         device = _device(options)
         self._cache = options.cache
-        number = options.part if options.own_device else device.index
-        self._turn = DeviceTurn(options.out / f"device-{number}.lock")
+        # Who has cores of its own waits for nobody.
+        self._lock = DeviceLock(options.out / f"device-{options.part}") if options.own_device else lock_of(device)
         self._device = self._with_ceilings(device)
         self._compiler = AheadCompiler(
             self._device,
@@ -121,7 +122,7 @@ class Player:
         own = self.options.out / "bandwidth"
         tries = []
         for _ in range(TRIES):
-            with self._turn:
+            with self._lock.exclusive():
                 for folder in (self.options.cache, own):
                     known = known_ceilings(device, folder)
                     if known is not None:
@@ -181,7 +182,7 @@ class Player:
                 cancel=self._cancel,
                 emit=lambda event: None,
                 compiler=self._compiler,
-                measuring=self._turn,
+                lock=self._lock,
                 quick_only=True,
             ) as environment:
                 self._teach(one, environment, text, {"open": time.perf_counter() - began})
@@ -197,7 +198,7 @@ class Player:
         if canonical(environment.graph).text() != one.subject.task.text():
             self._fail(one, "graph", canonical(environment.graph).text(), task=text)
             return
-        began, waited = time.perf_counter(), self._turn.waited
+        began, waited = time.perf_counter(), environment.waited
         measured = environment.baseline(compiled=False)
         spent["baseline"] = time.perf_counter() - began
         if self.options.clock == "nominal":
@@ -228,7 +229,7 @@ class Player:
                 self._fail(one, "stopped", stop.reason.value, task=text)
                 continue
             spent |= {**played.seconds(), "playing": time.perf_counter() - began}
-            spent["waiting"], waited = self._turn.waited - waited, self._turn.waited
+            spent["waiting"], waited = environment.waited - waited, environment.waited
             best = played.best.hash()
             if in_full is not None and best not in in_full:
                 verdict = environment.verify_in_full(played.best)

@@ -15,14 +15,17 @@ _OF_OUTCOME: Mapping[str, str] = {
     **{one.value: "crashed" for one in (Outcome.crashed, Outcome.hung, Outcome.out_of_memory)},
     **{one.value: "wrong" for one in (Outcome.incorrect, Outcome.nondeterministic, Outcome.cheating, Outcome.correct)},
     "residual": "residual",
+    Outcome.inconclusive.value: "void",
 }
-WORDS = ("right", *dict.fromkeys(_OF_OUTCOME.values()), "cut_off", "unread", "nothing", "void")
+_LAST = ("cut_off", "unread", "nothing", "void")
+WORDS = ("right", *(word for word in dict.fromkeys(_OF_OUTCOME.values()) if word not in _LAST), *_LAST)
 
 
 def ended(one: Trajectory) -> str:
-    """One of `WORDS`: "void" (the judge was lost); "right" (it earned something); "cut_off" (the last reply was as long
-    as one may be, or the conversation full); what became of the last candidate; "unread" (its last reply asked for
-    something that could not be read); "nothing" (it asked for nothing, or finished without a candidate)."""
+    """One of `WORDS`: "void" (the judge was lost, or other work disturbed every measurement); "right" (it earned
+    something); "cut_off" (the last reply was as long as one may be, or the conversation full); what became of the last
+    candidate; "unread" (its last reply asked for something that could not be read); "nothing" (it asked for nothing, or
+    finished without a candidate)."""
     if one.void:
         return "void"
     if one.reward.correct:

@@ -132,8 +132,8 @@ class Pool:
         return {key: opened for key, opened in found.items() if opened is not None}
 
     def judge(self, asked: Sequence[Asked]) -> list[Evaluation | None]:
-        """In order; None where the judge was lost at it, for the first time: whatever loses it again is at fault.
-        Raises DeviceError where no worker is left."""
+        """In order; None where the judge was lost at it, for the first time: whatever loses it again is at fault; and
+        where other work disturbed every measurement. Raises DeviceError where no worker is left."""
         keys = [one.key for one in asked]
         fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in self._known}
         self.repeated += len(asked) - len(fresh)
@@ -148,7 +148,7 @@ class Pool:
             for place, found in enumerate(job.found):
                 if found is None and place < job.tried:
                     self._lose(job, place)
-                elif found is None:
+                elif found is None or found.outcome is Outcome.inconclusive:
                     self.void += 1
         return [self._known.get(key) for key in keys]
 
@@ -157,9 +157,9 @@ class Pool:
         self._lines.close()
 
     def _keep(self, job: Job) -> None:
-        """The newest answer of a job, for another start. What is void is judged again then."""
+        """The newest answer of a job, for another start. What is void or inconclusive is judged again then."""
         place, found = len(job.found) - 1, job.found[-1]
-        if found is not None:
+        if found is not None and found.outcome is not Outcome.inconclusive:
             key = _key(job, place)
             self._known[key] = found
             self._lines.add(Known(task=key[0], evaluation=found, device=self._kind))

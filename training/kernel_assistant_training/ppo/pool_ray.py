@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import queue
 import threading
@@ -183,7 +184,7 @@ def _connected(address: str) -> Any:
             "Ray is not installed here", "pip install 'kernel-assistant[train-ray]', or another --pool"
         ) from error
     try:
-        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         next_step = "start one: ray start --head; one that asks for a token: RAY_AUTH_MODE=token"

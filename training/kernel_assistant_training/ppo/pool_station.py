@@ -9,11 +9,11 @@ import tempfile
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings
 from kernel_assistant.environment.compile import compiler_version
+from kernel_assistant.environment.device_locks import lock_of
 from kernel_assistant.environment.screen import screen
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.sandbox.choose import choose
@@ -21,6 +21,7 @@ from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.bandwidth import folder_with_bandwidth
+from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.threads import BESIDE_TRAINER, part_of_gpu
 from kernel_assistant_training.ppo.pool_events import (
     Began,
@@ -33,7 +34,6 @@ from kernel_assistant_training.ppo.pool_events import (
     WorkerLost,
     with_bandwidth,
 )
-from kernel_assistant_training.ppo.pool_quiet import Quiet, QuietCompiler
 from kernel_assistant_training.ppo.pool_worker import Job, PoolWorker
 
 Say = Callable[[Event], None]
@@ -52,12 +52,11 @@ class Station:
         # What is timed on a GPU needs a core for each worker.
         spare = max(1, len(os.sched_getaffinity(0)) - (count if options.target == "cuda" else 0))
         threads = options.builders or spare
-        self._compiler = QuietCompiler(devices[0], self.sandbox, self._folder, self._cancel, threads=threads)
-        turns: list[AbstractContextManager[object]] = [threading.Lock() for _ in devices]
+        builders = lock_of(devices[0]) if options.target == "cpu" else None
+        self._compiler = AheadCompiler(
+            devices[0], self.sandbox, self._folder, self._cancel, threads=threads, lock=builders
+        )
         env = part_of_gpu(count, len(devices), BESIDE_TRAINER) if options.target == "cuda" else {}
-        if options.target == "cpu":
-            self._compiler.quiet = Quiet()
-            turns = [self._compiler.quiet]
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Job]] = deque()
         self._wanted: Counter[str] = Counter()
@@ -73,7 +72,6 @@ class Station:
                         cache=cache,
                         sandbox=options.sandbox,
                         compiler=self._compiler,
-                        measuring=turns[number % len(devices)],
                         quick_only=options.quick_only,
                         cancel=self._cancel,
                         env=env,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from kernel_assistant.errors import DeviceError, KernelAssistantError, UsageErro
 from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Outcome, Tier
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.worker.device_lock import DeviceLock
 from kernel_assistant_training.ppo.tasks import Task
 
 #: Devices are numbered as the driver numbers them.
@@ -79,8 +80,8 @@ def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], b
 
 class PoolWorker:
     """Used by one thread at a time. `lost` says why no process could be started any more; `cache` is the folder with
-    the device's bandwidths. Those that share a device have `measuring` or `turns` in common; `env` are variables of
-    the process."""
+    the device's bandwidths; `env` are variables of the process. `lock`, `quick_only` and `throughput` as `Environment`
+    has them."""
 
     def __init__(
         self,
@@ -91,15 +92,14 @@ class PoolWorker:
         cache: Path,
         sandbox: str,
         compiler: Compiler,
-        measuring: AbstractContextManager[object],
         quick_only: bool,
         cancel: threading.Event,
-        turns: Path | None = None,
+        lock: DeviceLock | None = None,
+        throughput: bool = False,
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._device, self._sandbox, self._compiler = device, sandbox, compiler
-        self._measuring, self._quick_only, self._cancel = measuring, quick_only, cancel
-        self._turns = turns
+        self._lock, self._quick_only, self._throughput, self._cancel = lock, quick_only, throughput, cancel
         self.process = Worker(python, log=log, env={**ORDER, **(env or {})})
         self._open: ExitStack | None = None
         self._environment: Environment | None = None
@@ -171,9 +171,9 @@ class PoolWorker:
                     cancel=self._cancel,
                     emit=lambda event: None,
                     compiler=self._compiler,
-                    measuring=self._measuring,
+                    lock=self._lock,
                     quick_only=self._quick_only,
-                    turns=self._turns,
+                    throughput=self._throughput,
                 )
             )
             if canonical(environment.graph).text() != job.task.canonical.text():

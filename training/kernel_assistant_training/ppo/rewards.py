@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernel_assistant.records import Candidate, Evaluation, Tier, Timing
+from kernel_assistant.records import Candidate, Evaluation, Outcome, Tier, Timing
 from kernel_assistant.records.codec import Record
 
 INCORRECT, CORRECT = -1.0, 1.0
@@ -117,7 +117,10 @@ def speedups(timing: Timing | None) -> tuple[float, float]:
 
 
 def reward(found: Evaluation, scheme: str, code_bytes: int = 0) -> Reward:
-    """Of one evaluation. Calls that stay PyTorch's make it worth what a wrong one is: the paper refuses them."""
+    """Of one evaluation. Calls that stay PyTorch's make it worth what a wrong one is: the paper refuses them. Raises
+    ValueError for one that is inconclusive: it has no reward, and its episode is void."""
+    if found.outcome is Outcome.inconclusive:
+        raise ValueError("an inconclusive evaluation has no reward")
     right = found.correct and not found.residual
     worth = SCHEMES[scheme](found, code_bytes) if right else INCORRECT
     proven = found.tier is Tier.full and found.timing is not None

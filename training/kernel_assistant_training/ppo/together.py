@@ -71,8 +71,12 @@ class Together:
         self.tell(_END)
 
     def close(self) -> None:
-        """Nothing is said afterwards."""
+        """Nothing is said afterwards. All wait for the last: a thread of gloo that still talks to a process that is
+        gone, or a group that outlives the others, ends this one with "terminate called without an active exception".
+        """
         if self.count > 1:
+            dist.barrier(group=self._control)
+            self._control = None
             dist.destroy_process_group()
 
     def share(self, value: T) -> T:

@@ -9,12 +9,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
+from kernel_assistant.environment.device_locks import alone, lock_of
 from kernel_assistant.errors import InternalError, KernelAssistantError, MissingError, UsageError
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.errors import Unsupported
@@ -31,7 +32,6 @@ from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines
 from kernel_assistant_training.episodes.threads import part_of_gpu
-from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.ppo.pool_worker import Job, PoolWorker
 from kernel_assistant_training.ppo.tasks import Task
 from kernel_assistant_training.tasks.label_rows import Label, label_of, rows_of
@@ -88,12 +88,13 @@ class Labeller:
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-labels-"))
         self._cancel = threading.Event()
         self._compiler = AheadCompiler(
-            self._device, choose(options.sandbox), self._folder, self._cancel, threads=options.builders
+            self._device,
+            choose(options.sandbox),
+            self._folder,
+            self._cancel,
+            threads=options.builders,
+            lock=lock_of(self._device) if options.target == "cpu" else None,
         )
-        self._turn = DeviceTurn(folder / f"device-{self._device.index}.lock")
-        shares = options.target == "cuda"
-        turns = folder / f"turns-{self._device.index}"
-        turns.mkdir(exist_ok=True)
         self._worker = PoolWorker(
             self._device,
             python=options.python,
@@ -101,12 +102,10 @@ class Labeller:
             cache=options.cache,
             sandbox=options.sandbox,
             compiler=self._compiler,
-            # Judges of a GPU take turns block by block. On the CPU whatever runs beside it disturbs what is timed.
-            measuring=nullcontext() if shares else self._turn,
-            turns=turns if shares else None,
             quick_only=True,
+            throughput=True,
             cancel=self._cancel,
-            env=part_of_gpu(options.parts, len(cuda.gpus())) if shares else None,
+            env=part_of_gpu(options.parts, len(cuda.gpus())) if options.target == "cuda" else None,
         )
 
     def __enter__(self) -> Self:
@@ -143,9 +142,9 @@ class Labeller:
     def _measure_bandwidth(self) -> None:
         """Evaluations name the floor."""
         options, worker = self._options, self._worker
-        # All at once, and not one behind another in the turn.
+        # All at once, and not one behind another under the lock.
         worker.process.start(self._cancel)
-        with self._turn:
+        with alone(self._device, self._cancel):
             own = options.out / "labels"
             worker.cache = folder_with_bandwidth(self._device, worker.process, options.cache, own, self._cancel)
         self._ready = True

@@ -56,7 +56,13 @@ def said(state: ClassState) -> str:
         return state.state
     if state.figure and (state.applied or state.improved):
         return state.figure.split(" ")[0]
-    short = {"no_measurable_gain": "no gain", "at_limit": "at limit", "no_candidate": "none", "failed": "failed"}
+    short = {
+        "no_measurable_gain": "no gain",
+        "at_limit": "at limit",
+        "no_candidate": "none",
+        "inconclusive": "inconclusive",
+        "failed": "failed",
+    }
     if state.outcome in short:
         return short[state.outcome]
     return "failed" if state.state == "failed" else "applied" if state.applied else ""
