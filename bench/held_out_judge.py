@@ -21,6 +21,7 @@ from bench.held_out_tasks import Task
 from kernel_assistant.agent.calls import code_of
 from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from
 from kernel_assistant.environment.compile import Binary
+from kernel_assistant.environment.device_locks import lock_of
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Numerics, Tier
@@ -29,10 +30,10 @@ from kernel_assistant.records.codec import Record
 from kernel_assistant.records.evaluation import measurably_faster
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.source.build import build_task
+from kernel_assistant.worker.device_lock import DeviceLock
 from kernel_assistant_training.episodes.ahead import AheadCompiler
 from kernel_assistant_training.episodes.lines import Lines
 from kernel_assistant_training.episodes.threads import part_of_gpu
-from kernel_assistant_training.episodes.turns import DeviceTurn
 from kernel_assistant_training.synth import module_text
 
 #: Tasks whose candidates are built before their turn.
@@ -121,7 +122,8 @@ class Judge:
         self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log", env=env)
         self._worker.start(self._cancel)
         self._device = known_device(options.target, options.out, options.part)
-        self._turn = DeviceTurn(options.out / f"device-{options.part if options.cores else self._device.index}.lock")
+        # Who has cores of its own waits for nobody.
+        self._lock = DeviceLock(options.out / f"device-{options.part}") if options.cores else lock_of(self._device)
         self._compiler = AheadCompiler(
             self._device,
             choose(options.sandbox),
@@ -177,7 +179,7 @@ class Judge:
                 cancel=self._cancel,
                 emit=lambda event: None,
                 compiler=self._compiler,
-                measuring=self._turn,
+                lock=self._lock,
                 quick_only=not (self._options.compiled and one.thorough),
             ) as environment:
                 row |= {"outcome": "broken", "open_s": time.perf_counter() - began}
@@ -193,7 +195,7 @@ class Judge:
         return {**row, "seconds": time.perf_counter() - began}
 
     def _judged(self, one: Subject, environment: Environment, opened: float) -> dict[str, Any]:
-        began, waited = time.perf_counter(), self._turn.waited
+        began, waited = time.perf_counter(), environment.waited
         baseline = environment.baseline(compiled=False)
         stages = Counter({"open": opened, "baseline": time.perf_counter() - began})
         verified = _Verified(environment)
@@ -237,7 +239,7 @@ class Judge:
                 }
         for found in (*mine.values(), *(found for _, found in theirs)):
             stages.update(found.seconds)
-        row["stages"] = {**stages, "full verify": verified.seconds, "waiting": self._turn.waited - waited}
+        row["stages"] = {**stages, "full verify": verified.seconds, "waiting": environment.waited - waited}
         return row | (self._speed(environment, best) if self._options.compiled and one.thorough else {})
 
     def _quickly(self, one: Subject, environment: Environment, verified: _Verified) -> dict[str, Evaluation]:

@@ -13,19 +13,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
 from bench.figures import Figure, Settings
 from bench.subjects import ROWS, norm, norm_environment, norm_task
+from kernel_assistant.environment.device_locks import lock_of
+from kernel_assistant.environment.measuring import GPU_SHARE
 from kernel_assistant.records import to_builtins
 from kernel_assistant.records.evaluation import measurably_faster, measurably_slower
+from kernel_assistant.worker.device_lock import DeviceLock
 
 MOST_DIFFERENT = 2
 SLOWER = 1.03
 WORKERS = 2
+#: Judges that share a GPU, as for labels; two for two cores.
+JUDGES = {"cpu": 2, "cuda": 12}
 
 
 def measure(settings: Settings) -> list[Figure]:
@@ -39,10 +44,19 @@ def measure(settings: Settings) -> list[Figure]:
         with busy(settings.target) as load:
             loaded = bench.different(comparisons)
             told_loaded = bench.told_apart(extra, settings.count(40, 3))
+    beside = JUDGES[settings.target]
+    shared = different_beside(settings.target, beside, comparisons)
     aim = MOST_DIFFERENT if comparisons <= 200 else round(MOST_DIFFERENT * comparisons / 200)
     return [
         Figure("called different from itself, quiet", quiet, "", f"of {comparisons}", ("≤", aim)),
         Figure("called different from itself, busy", loaded, "", f"of {comparisons}; {load}", ("≤", aim)),
+        Figure(
+            "called different from itself, by judges that share the device",
+            shared,
+            "",
+            f"of {comparisons // beside * beside} by {beside} judges",
+            ("≤", aim),
+        ),
         Figure(
             "the slower kernel", effect, "times", f"as long, measured: {extra} of {ROWS[settings.target]} rows again"
         ),
@@ -81,7 +95,11 @@ class Bench:
         base = expect(task, Case(0, "declared", None, fresh_seed()))
         assert base is not None
         ceilings = Ceilings(self._device.copy_bandwidth, self._device.read_bandwidth, 0.0, self._device.cache_bytes)
-        self.profiler = Profiler(task, base, ceilings, self.target)
+        # On the CPU a judge's client takes the lock for it.
+        self.lock = lock_of(self._device)
+        self.profiler = Profiler(
+            task, base, ceilings, self.target, lock=self.lock if self.target == "cuda" else DeviceLock()
+        )
         command = RunnerCommand(
             tuple(self._command["argv"]), self._command["env"], self.target, self._command["device"]
         )
@@ -104,7 +122,8 @@ class Bench:
 
         plain, other = self._subject(0, 0), self._subject(1, extra)
         plain.name = "twin"
-        series = self.profiler.compare(other, plain, [], lambda first, count: None)
+        with self.lock.exclusive() if self.target == "cpu" else nullcontext():
+            series = self.profiler.compare(other, plain, [], lambda first, count: None)
         return judged_interval(series.ratios("candidate", "twin"))
 
     def different(self, comparisons: int) -> int:
@@ -147,6 +166,14 @@ class Bench:
         return PlanSubject(runner, 60)
 
 
+def different_beside(target: str, judges: int, comparisons: int) -> int:
+    """How often a kernel is called different from itself by so many judges at once, in processes of their own."""
+    command = [sys.executable, "-m", "bench.judge_itself", target, str(comparisons // judges)]
+    environment = {**os.environ, GPU_SHARE: str(round(0.8 / judges, 3))}
+    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(judges)]
+    return sum(int(process.communicate()[0].split()[-1]) for process in processes)
+
+
 @contextmanager
 def busy(target: str) -> Iterator[str]:
     """Somebody else's work on the machine: a spinning process for each second core, or a GPU that is used by halves."""
@@ -181,3 +208,8 @@ def _load_words(target: str, processes: int) -> str:
     from kernel_assistant.targets import cuda
 
     return f"another process uses the GPU, {cuda.load(0)[0]}% busy by the driver"
+
+
+if __name__ == "__main__":
+    with Bench(sys.argv[1]) as judge:
+        print(judge.different(int(sys.argv[2])))

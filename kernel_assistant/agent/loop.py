@@ -21,7 +21,7 @@ from kernel_assistant.agent.tried import NEVER, Standing, Tried
 from kernel_assistant.errors import Cancelled, DeviceError, WorkerError
 from kernel_assistant.events import Progress, Warned
 from kernel_assistant.policy.base import Policy
-from kernel_assistant.records import Candidate, Evaluation, Step, StopReason, Trajectory
+from kernel_assistant.records import Candidate, Evaluation, Outcome, Step, StopReason, Trajectory
 
 #: After these nobody else needs to search.
 _SETTLED = (StopReason.at_limit, StopReason.at_roofline, StopReason.target_reached, StopReason.cancelled)
@@ -68,7 +68,7 @@ class Episode:
             steps=tuple(sorted((step for search in self.searches for step in search.steps), key=lambda one: one.turn)),
             stop_reason=reason,
             seconds=time.monotonic() - self.began,
-            best=self.final.candidate if self.final else None,
+            best=self.final.candidate if self.final and self.final.correct else None,
             final=self.final,
         )
 
@@ -117,7 +117,7 @@ class Episode:
         names = [search.policy.name for search in self.searches] or [
             policy.name for phase in self.phases for policy in phase.policies
         ]
-        if self.final is not None:
+        if self.final is not None and self.final.correct:
             names = [search.policy.name for search in self.searches if self.final.candidate in search.tried.candidates]
             return names[0]
         return ", ".join(dict.fromkeys(names))
@@ -145,6 +145,8 @@ class Episode:
                 evaluation = self._in_full(candidate, tried)
             if evaluation.correct and evaluation.timing:
                 verified.append(evaluation)
+            elif evaluation.outcome is Outcome.inconclusive:
+                self.final = evaluation
         if not verified:
             return
         winner = min(verified, key=lambda one: one.timing.candidate_ms if one.timing else NEVER)
@@ -154,6 +156,8 @@ class Episode:
         if winner.correct and winner.timing:
             self.final = winner
             tell_best(self.emit, tried.candidates[winner.candidate], winner, confirmed=True)
+        elif winner.outcome is Outcome.inconclusive:
+            self.final = winner
 
     def _in_full(self, candidate: Candidate, tried: Tried) -> Evaluation:
         evaluation = self.environment.confirm(candidate)

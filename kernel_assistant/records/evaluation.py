@@ -34,6 +34,7 @@ class Outcome(str, Enum):
     incorrect = "incorrect"  # values, unwritten elements, a mutated input, a write out of bounds
     nondeterministic = "nondeterministic"  # repeat runs differ
     cheating = "cheating"  # correct when asked, something else while timed, or impossible speed
+    inconclusive = "inconclusive"  # odd in four measurements: other work on the machine or cheating, nobody can tell
     correct = "correct"
 
 

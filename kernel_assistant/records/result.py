@@ -15,6 +15,7 @@ class JobOutcome(str, Enum):
     no_measurable_gain = "no_measurable_gain"
     at_limit = "at_limit"
     no_candidate = "no_candidate"
+    inconclusive = "inconclusive"  # other work on the machine kept disturbing the measurement
     cancelled = "cancelled"
     failed = "failed"
     profiled = "profiled"  # lines were timed, nothing was searched for

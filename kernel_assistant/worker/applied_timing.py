@@ -14,6 +14,7 @@ import torch
 
 from .applied_forms import with_kernels
 from .containers import known_to_pytree
+from .device_lock import DeviceLock
 from .inputs import Args, Kwargs
 from .numerics import compare
 from .open_task import OpenTask, open_task
@@ -96,9 +97,7 @@ def _row(
         most_seconds=MOST_SECONDS,
         block_seconds=BLOCK_SECONDS[target],
         gap_seconds=SPIN_SECONDS if target == "cpu" else 0.0,
-        before_round=lambda first: None,
-        before_candidate=lambda first, count: None,
-        after_candidate=lambda first, count: None,
+        lock=DeviceLock(),
     )
     speedup, low, high = judged_interval(series.ratios("original", "applied"))
     return {

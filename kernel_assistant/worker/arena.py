@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
 from ctypes import byref, c_int, c_size_t, c_uint64, c_ulonglong
 
 import torch
@@ -36,9 +37,13 @@ class Arena:
 
     def view(self, offset: int, like: torch.Tensor) -> torch.Tensor:
         """A tensor of the dtype, shape and strides of `like` at a byte offset."""
-        span = span_bytes(like)
-        flat = self.bytes[offset : offset + span].view(like.dtype)
-        return flat.as_strided(tuple(like.shape), tuple(like.stride()))
+        return self.views([offset], like)[0]
+
+    def views(self, offsets: Sequence[int], like: torch.Tensor) -> list[torch.Tensor]:
+        """One at each offset; these are multiples of the element's size, as what `padded` lays out is."""
+        size, shape, stride = like.element_size(), tuple(like.shape), tuple(like.stride())
+        whole = self.bytes[: self.size // size * size].view(like.dtype)
+        return [whole.as_strided(shape, stride, offset // size) for offset in offsets]
 
     def close(self) -> None:
         self.bytes = torch.empty(0, dtype=torch.uint8)

@@ -139,9 +139,7 @@ class FreeWins:
             most_seconds=min(MOST_SECONDS, left),
             block_seconds=BLOCK_SECONDS[target],
             gap_seconds=SPIN_SECONDS if target == "cpu" else 0.0,
-            before_round=lambda first: None,
-            before_candidate=lambda first, count: None,
-            after_candidate=lambda first, count: None,
+            lock=self._profiler.lock,
         )
         row["note"] = _joined(row["note"], load.warning() if target == "cpu" else "")
         row["ms"] = median(series.seconds(mine.name)) * 1e3

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .cases import Case, fresh_seed, full_cases
+from .device_lock import DeviceLock
 from .open_task import OpenTask
 from .profiling import Profiler
 from .roofline import Ceilings
 from .runner.pytorch.flags import read_flags
 from .runner_client import CandidateFailure, RunnerClient, RunnerCommand, RunnerStartError
-from .turns import Turns
 from .verification import Errors, Expected, Wrong, expect, verify_case
 
 Answer = dict[str, Any]
@@ -39,8 +39,11 @@ class Loaded:
 
 
 class Judge:
-    """Verifies and profiles candidates of one task on one device. `quick_only`: in the quick tier alone. `turns` are
-    those of judges that share the device, `spare` is a runner that was started before."""
+    """Verifies and profiles candidates of one task on one device.
+
+    `quick_only`: in the quick tier alone. `lock` is that of the device, where the judge has to take it itself. `spare`
+    is a runner that was started before. `throughput` leaves figures out that only people read.
+    """
 
     def __init__(
         self,
@@ -49,25 +52,26 @@ class Judge:
         command: RunnerCommand,
         ceilings: Ceilings,
         quick_only: bool = False,
-        turns: Turns | None = None,
+        lock: DeviceLock | None = None,
         spare: RunnerClient | None = None,
+        throughput: bool = False,
     ) -> None:
         self.task, self.numerics, self.command, self._quick_only = task, numerics, command, quick_only
-        self._turns = turns or Turns()
+        self._lock = lock or DeviceLock()
         self._spare: RunnerClient | None = spare or RunnerClient(command)
         self._loaded: Loaded | None = None
         self._base_case = Case(0, "declared", None, fresh_seed())
         self._kept_base: Expected | None = None
         self._held_out: list[dict[str, int]] | None = None
         self._profiler: Profiler | None = None
-        self._ceilings = ceilings
+        self._ceilings, self._throughput = ceilings, throughput
         self._least_timeout = QUICK_TIMEOUT if quick_only else LEAST_TIMEOUT
         self._timeout = self._least_timeout
 
     @property
-    def shares(self) -> bool:
-        """Whether others use the device: then whatever a judge need not start anew disturbs nobody."""
-        return self._turns.shared
+    def waited(self) -> float:
+        """Seconds that it has waited for the device."""
+        return self._lock.waited
 
     @property
     def profiler(self) -> Profiler:
@@ -79,20 +83,21 @@ class Judge:
                 self._ceilings,
                 self.command.target,
                 quick_only=self._quick_only,
-                turns=self._turns,
+                lock=self._lock,
+                by_launch=not self._throughput,
                 numerics=self.numerics,
             )
         return self._profiler
 
     def prepare(self, which: str) -> None:
         """Make the profiler with its sets, and what a baseline is measured of."""
-        with self._turns.beside():
+        with self._lock.shared():
             self._base()
-        self.profiler.prepare(which)
+            self.profiler.prepare(which)
 
     def baseline(self, which: str) -> Answer:
         """Time of the reference in eager mode or under torch.compile, in milliseconds."""
-        with self._turns.beside():
+        with self._lock.shared():
             answer = self.profiler.baseline(which)
         self._timeout = max(self._least_timeout, 200 * answer.get("ms", 0.0) * 1e-3)
         return answer
@@ -171,7 +176,6 @@ class Judge:
         self._spare = self._loaded = None
         if self._profiler:
             self._profiler.close()
-        self._turns.close()
 
     def _cases(self, tier: str) -> list[Case]:
         if tier == "quick":
@@ -187,11 +191,11 @@ class Judge:
 
         A case's tensors live in this call only: those of two do not fit beside one another where they are large.
         """
-        with self._turns.beside():
+        with self._lock.shared():
             expected = self._base() if case is self._base_case else expect(self.task, case)
         if expected is None:
             return None
-        verify_case(runner, plan, self.task, expected, self.numerics, self._timeout, errors, self._turns)
+        verify_case(runner, plan, self.task, expected, self.numerics, self._timeout, errors, self._lock)
         return tuple(tuple(tensor.shape) for tensor in expected.tensors)
 
     def _base(self) -> Expected:

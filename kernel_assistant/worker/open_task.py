@@ -73,6 +73,9 @@ class OpenTask:
 
     def unflatten(self, tensors: Sequence[torch.Tensor]) -> tuple[Args, Kwargs]:
         """Inverse of `flatten`: everything that is not a tensor is as declared."""
+        positional, named = self.template
+        if not named and all(leaf is TENSOR for leaf in positional):
+            return tuple(tensors), {}
         waiting = iter(tensors)
         args, kwargs = pytree.tree_map(lambda leaf: next(waiting) if leaf is TENSOR else leaf, self.template)
         return args, kwargs

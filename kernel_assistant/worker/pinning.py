@@ -7,6 +7,7 @@ comparisons (docs/judge.md). So the pools of the judge and of the runner are bou
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ def cpus() -> list[int]:
 
 #: The places of this process's pool; none until `import_torch`, or if the user has chosen others.
 _places: list[int] = []
+#: Processes whose pool has been started: this one, or none after a fork.
+_started: set[int] = set()
 
 
 def environment() -> dict[str, str]:
@@ -37,23 +40,29 @@ def environment() -> dict[str, str]:
 
 
 def import_torch() -> None:
-    """Import torch, for the first time in this process, with its OpenMP pool bound. Raises ImportError.
+    """Import torch with its OpenMP pool bound, and start that pool. Raises ImportError.
 
     The runtime reads its variables when it is loaded, and binds the calling thread as well when the pool starts. That
     thread gets all CPUs back and the variables go, because compilers that it starts inherit both.
     """
-    if _places or any(name in os.environ for name in CHOSEN):
+    load_torch()
+    if not _places or os.getpid() in _started:
         return
-    _places[:] = cpus()
-    os.environ.update(environment())
-    try:
+    with _variables():
         import torch
 
         torch.ones(1 << 20).add_(1)
         os.sched_setaffinity(0, _places)
-    finally:
-        for name in environment():
-            del os.environ[name]
+    _started.add(os.getpid())
+
+
+def load_torch() -> None:
+    """The same without the pool, for a process that forks: each child then starts its own. Raises ImportError."""
+    if _places or any(name in os.environ for name in CHOSEN):
+        return
+    _places[:] = cpus()
+    with _variables():
+        importlib.import_module("torch")
 
 
 @contextmanager
@@ -66,6 +75,17 @@ def pinned() -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _variables() -> Iterator[None]:
+    chosen = environment()
+    os.environ.update(chosen)
+    try:
+        yield
+    finally:
+        for name in chosen:
+            del os.environ[name]
 
 
 def _siblings(cpu: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 from collections.abc import Callable, Iterable
@@ -13,6 +12,7 @@ import torch
 
 from .by_launch import times_by_launch
 from .calibrate import calibrate
+from .device_lock import DeviceLock
 from .load import OtherLoad
 from .memory import available_bytes
 from .numerics import Comparison, Whole, compare
@@ -22,9 +22,9 @@ from .roofline import Ceilings, floor_seconds, impossible
 from .runner_client import RunnerClient, descendants
 from .sets import Marks, Sets
 from .statistics import judged_interval, median, relative_spread
+from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
 from .timing import (
     SPIN_SECONDS,
-    SWITCH_SECONDS,
     PlanSubject,
     Series,
     Subject,
@@ -34,8 +34,7 @@ from .timing import (
     claimed,
 )
 from .traffic import Traffic
-from .turns import Turns
-from .verification import Expected, Wrong, describe, message_of
+from .verification import Expected, Wrong, describe, message_of, same_bits
 
 #: A launch takes about 8 µs on CUDA, so that 512 calls fill a block; each set costs time when a candidate is bound.
 MOST_SETS = {"cpu": 2048, "cuda": 512}
@@ -51,13 +50,10 @@ QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
 BASELINE_BLOCKS = 10
 #: After this long a series ends early, with the eleven rounds that a 99.9% interval needs.
 MOST_SECONDS = 10.0
-#: Blocks in which the judge's clock confirms the device's events.
-LONG_SECONDS, LONG_BLOCKS, LONG_EXCESS, MOST_LONG_CALLS = 0.05, 3, 0.05, 1 << 14
 WINDOW = 1 << 20
 #: Values that differ at so small a share of the places, or at so few of enough, may stand at a tie or a jump, where two
 #: honest roundings part. Nothing is gained by leaving these out.
 FEW_SHARE, FEW_PLACES, ENOUGH = 1e-4, 8, 16
-GROWTH_BOUNDS = (0.6, 1.6)
 #: Calls of each kind of launches that the share of time in our kernels rests on.
 SHARE_CALLS = 64
 
@@ -66,7 +62,7 @@ class Profiler:
     """Baselines and candidates of one task, at the sizes of its first workload.
 
     With `quick_only` there are sets for the short blocks of the quick tier, and baselines are timed as briefly; longer
-    blocks come to some sets again. In the quick tier a block is timed `alone` in `turns`.
+    blocks come to some sets again. Under `lock`, blocks of the quick tier and rounds of the full one are exclusive.
     """
 
     def __init__(
@@ -77,11 +73,12 @@ class Profiler:
         target: str,
         *,
         quick_only: bool = False,
-        turns: Turns | None = None,
+        lock: DeviceLock | None = None,
+        by_launch: bool = True,
         numerics: str = "kernelbench",
     ) -> None:
         self.task, self.ceilings, self.target = task, ceilings, target
-        self._turns = turns or Turns()
+        self.lock, self._by_launch = lock or DeviceLock(), by_launch
         self._block_seconds = (QUICK_BLOCK_SECONDS if quick_only else BLOCK_SECONDS)[target]
         self._blocks = QUICK_ROUNDS[target] if quick_only else BASELINE_BLOCKS
         self._baseline: dict[str, float] = {}
@@ -116,9 +113,8 @@ class Profiler:
             base.reference[0].device,
         )
         try:
-            with self._turns.beside():
-                for index in range(sets.count):
-                    sets.write(index, base.tensors)
+            with self.lock.shared():
+                sets.write_all(base.tensors)
                 sets.refresh(self._generator, self._free, 0)
         except BaseException:
             sets.close()
@@ -152,9 +148,8 @@ class Profiler:
         count = self.sets.count
         times = []
         for index in range(self._blocks):
-            with self._turns.alone():
-                if self._turns.shared:
-                    subject.wake()
+            with self.lock.exclusive():
+                subject.wake()
                 times.append(subject.run((index * length) % count, length) / length)
         return median(times)
 
@@ -166,29 +161,26 @@ class Profiler:
         self.sets.rename_outputs(names)
         prepare_seconds = claimed(self.sets.bind(runner).get("prepare_seconds"))
         subject = PlanSubject(runner, timeout)
-        with torch.no_grad(), self._turns.beside():
+        with torch.no_grad(), self.lock.shared():
             others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
             most = idle_threads + torch.get_num_threads() - 1 + (self.target == "cuda")
             after = _thread_watch(runner, most)
             if self.target == "cuda" and plan.get("residual"):
                 # PyTorch starts threads there when it likes, and nothing of a candidate runs on the host.
                 after = _nothing
-            timing = self._quick(subject, after) if tier == "quick" else self._full(subject, others, after)
+            timing = self._quick(subject, after) if tier == "quick" else self._full(subject, after)
             timing["warning"] = others.warning() if self.target == "cpu" else ""
         seconds = timing["candidate_ms"] * 1e-3
-        if self.too_fast(seconds):
-            self._measure_again()
-            if self.too_fast(seconds):
-                raise Wrong("cheating", f"{seconds * 1e3:.4g} ms is faster than the device can move the data")
+        self._require_possible(seconds)
         timing |= {
             "floor_ms": self.floor_seconds * 1e3,
             "roofline": self.floor_seconds / seconds,
             "prepare_ms": prepare_seconds * 1e3,
         }
-        with self._turns.beside():
+        with self.lock.exclusive():
             share = share_of_kernels(runner, plan, self.sets.count, timeout)
-            # Each launch would take longer than the candidate did; where many are timed nobody reads it.
-            parts = [] if self._turns.shared else times_by_launch(runner, plan, self.sets.count, seconds, timeout)
+            # Each launch takes longer than the candidate did.
+            parts = [] if not self._by_launch else times_by_launch(runner, plan, self.sets.count, seconds, timeout)
         return {
             "outcome": "correct",
             "message": summary(timing),
@@ -205,18 +197,26 @@ class Profiler:
     def close(self) -> None:
         self.sets.close()
 
-    def _measure_again(self) -> None:
-        """Raise the ceilings to what memory does now: neighbours of a virtual machine, which it does not see, may have
-        been there when they were measured. A candidate cannot raise them. With a datasheet nobody needs to."""
-        known = self.ceilings
-        if known.datasheet:
+    def _require_possible(self, seconds: float) -> None:
+        """Refuse a speed that memory does not have. Without a datasheet the ceilings are measured again first; where
+        other work disturbs that each time, nothing is known of the candidate."""
+        if not self.too_fast(seconds):
             return
-        device = torch.device(self.task.device)
-        with self._turns.alone():
+        sure = self.ceilings.datasheet > 0 or any(self._measure_ceilings() for _ in range(MOST_AGAIN))
+        if self.too_fast(seconds):
+            why = f"{seconds * 1e3:.4g} ms is faster than the device can move the data"
+            raise Wrong("cheating", why) if sure else Wrong("inconclusive", f"{why}, as measured on a busy machine")
+
+    def _measure_ceilings(self) -> bool:
+        """Raise the ceilings to what memory does now: neighbours of a virtual machine, which it does not see, may have
+        been there when they were measured. A candidate cannot raise them. False where other work disturbs it."""
+        known, device = self.ceilings, torch.device(self.task.device)
+        with self.lock.exclusive():
             now = calibrate(device.type, device.index or 0, known.cache_bytes)
         copy, read = max(known.copy, now["copy_bandwidth"]), max(known.read, now["read_bandwidth"])
         self.ceilings = replace(known, copy=copy, read=read)
         self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, self.ceilings)
+        return bool(now["quiet"])
 
     @pinned()
     def _quick(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
@@ -226,17 +226,19 @@ class Profiler:
         times = []
         for index in range(QUICK_ROUNDS[self.target]):
             first = (index * length) % self.sets.count
-            # What came before was not timed: a candidate may have worked ahead on every set then.
             block = self._around(first, length)
+            # The candidate sees these sets before their values change: who remembers results by their address, or has
+            # worked ahead in what was not timed, is wrong then.
+            subject.run(first, length)
             self._renew(block)
             marks = self.sets.mark(block, self._generator)
-            with self._turns.alone():
+            with self.lock.exclusive():
                 subject.wake()
                 times.append(subject.run(first, length) / length)
             after()
             self._require_written(marks)
             timed = sorted(set(block))
-            self._check(random.SystemRandom().sample(timed, min(2, len(timed))))
+            self._check(subject, random.SystemRandom().sample(timed, min(2, len(timed))))
         seconds = median(times)
         return {
             "candidate_ms": seconds * 1e3,
@@ -248,7 +250,7 @@ class Profiler:
             "samples": len(times),
         }
 
-    def _full(self, subject: PlanSubject, others: OtherLoad, after: Callable[[], None]) -> dict[str, Any]:
+    def _full(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
         self.baseline("eager")
         self.baseline("compile")
         eager, compiled = self._subject("eager"), self._subject("compile")
@@ -257,17 +259,15 @@ class Profiler:
             after()
             last = (first + count - 1) % self.sets.count
             other = (first + random.SystemRandom().randrange(count)) % self.sets.count
-            self._check({last, other})
+            self._check(subject, {last, other})
 
-        series = self.compare(subject, compiled, [eager], check)
+        series = until_plausible(lambda: self.compare(subject, compiled, [eager], check), odd_growth)
         eager.release()
         compiled.release()
-        # Threads that wait for one that has no core make later calls slower: on a full machine that proves nothing.
-        if self.target == "cuda" or not others.warning():
-            refuse_odd_growth(series)
         mine, theirs, plain = (median(series.seconds(name)) for name in ("candidate", "compile", "eager"))
         if self.target == "cuda":
-            refuse_disagreement(subject, mine)
+            with self.lock.exclusive():
+                until_plausible(lambda: odd_clocks(subject, mine), str)
         by_compile, compile_low, compile_high = judged_interval(series.ratios("compile", "candidate"))
         by_eager, eager_low, eager_high = judged_interval(series.ratios("eager", "candidate"))
         self._baseline = {"eager": plain, "compile": theirs}
@@ -311,6 +311,7 @@ class Profiler:
             most_seconds=MOST_SECONDS,
             block_seconds=BLOCK_SECONDS[self.target],
             gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
+            lock=self.lock,
             before_round=renew_all,
             before_candidate=prepare,
             after_candidate=checked,
@@ -341,7 +342,7 @@ class Profiler:
         if self.sets.marked(marks):
             raise Wrong("cheating", "a timed call left its outputs as they were")
 
-    def _check(self, chosen: Iterable[int]) -> None:
+    def _check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
         """Compare windows of some of the sets that were timed, chosen after the fact."""
         for index in chosen:
             windows = [_window(output) for output in self.sets.outputs[index]]
@@ -369,7 +370,18 @@ class Profiler:
                         continue
                 mismatch = describe(f"out{position}", held[position], want, result, "while timed")
                 outcome, words = _verdict(result, part.dtype.is_floating_point, part.numel())
+                if outcome == "incorrect" and self._differs_again(subject, index, position, held[position], start):
+                    outcome, words = "cheating", "other values while timed than when asked again"
                 raise Wrong(outcome, f"{words}: {message_of(mismatch)}", mismatch)
+
+    def _differs_again(self, subject: PlanSubject, index: int, position: int, timed: torch.Tensor, start: int) -> bool:
+        """Whether the candidate, asked twice more for a set, gives the same bits both times, and gave others while
+        timed: then neither rounding nor the order of its additions explains those."""
+        answers = []
+        for _ in range(2):
+            subject.both(index, 1)
+            answers.append(self.sets.outputs[index][position].reshape(-1)[start : start + timed.numel()].clone())
+        return same_bits(*answers) and not same_bits(answers[0], timed)
 
     def _excused(self, error: float, position: int) -> bool:
         """Both sides may be off by PyTorch's own error on the declared inputs, which needs no run in float64."""
@@ -410,27 +422,6 @@ def _thread_watch(runner: RunnerClient, most: int) -> Callable[[], None]:
 
 def _nothing() -> None:
     pass
-
-
-def refuse_odd_growth(series: Series) -> None:
-    """Refuse a candidate whose time does not grow with the number of calls. Other load only ever adds time, so the
-    shortest of each kind are compared."""
-    if not series.growth:
-        return
-    growth = min(long for long, _ in series.growth) / min(short for _, short in series.growth)
-    if not GROWTH_BOUNDS[0] <= growth <= GROWTH_BOUNDS[1]:
-        raise Wrong("cheating", f"twice the calls took {2 * growth:.2f} times as long: calls are not all the same")
-
-
-def refuse_disagreement(subject: PlanSubject, seconds: float) -> None:
-    """Refuse if the judge's clock sees more time pass than the device's events claim, in long blocks where what a
-    block costs at its ends hardly counts. The sets may come more than once: that only makes calls shorter."""
-    count = min(MOST_LONG_CALLS, math.ceil(LONG_SECONDS / seconds))
-    pairs = [subject.both(0, count) for _ in range(LONG_BLOCKS)]
-    own, device = min(pairs, key=lambda pair: pair[0] - pair[1])
-    if device and own > (1 + LONG_EXCESS) * device + SWITCH_SECONDS:
-        said, seen = (each / count * 1e3 for each in (device, own))
-        raise Wrong("cheating", f"device events say {said:.4g} ms a call, the judge's clock {seen:.4g} ms")
 
 
 def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, timeout: float) -> float:

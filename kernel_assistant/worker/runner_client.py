@@ -8,9 +8,10 @@ import secrets
 import signal
 import socket
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from .runner import wire
 from .runner.libraries import find_libraries
@@ -20,6 +21,8 @@ START_SECONDS = 60.0
 EMPTY_SECONDS = 10.0
 EMPTY_BLOCKS = 15
 TICKET_BYTES = 8
+#: Bytes of a runner's stderr that are kept, and how long is waited for the last of them.
+MOST_WORDS, WORDS_SECONDS = 2048, 1.0
 
 
 class CandidateFailure(Exception):
@@ -45,6 +48,29 @@ class RunnerCommand:
     device: int = 0
 
 
+class LastWords:
+    """The end of what a process writes into a pipe, which is emptied all the time.
+
+    A process that warns at each call, as PyTorch does of an LSTM whose weights lie apart, stood still once 64 KiB of
+    warnings were in it, and was called hung.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._kept = b""
+        self._thread = threading.Thread(target=self._read, args=(stream,), name="last-words", daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """Of a process that has ended; a child of it may hold the pipe open."""
+        self._thread.join(WORDS_SECONDS)
+        return self._kept.decode(errors="replace")
+
+    def _read(self, stream: IO[bytes]) -> None:
+        with stream:
+            while chunk := os.read(stream.fileno(), MOST_WORDS):
+                self._kept = (self._kept + chunk)[-MOST_WORDS:]
+
+
 class RunnerClient:
     """One runner process. Not thread-safe."""
 
@@ -68,6 +94,8 @@ class RunnerClient:
         self.empty_seconds = 0.0
         self._frozen: list[int] = []
         self._known: list[int] = []
+        assert self.process.stderr is not None
+        self._said = LastWords(self.process.stderr)
         # One that is gone already is told when it is waited for, with its last words.
         with contextlib.suppress(BrokenPipeError):
             wire.send(ours, {"target": command.target, "device": command.device, **_libraries(command.target)})
@@ -174,9 +202,8 @@ class RunnerClient:
         """The end of its stderr, on one line."""
         if self.process.poll() is None:
             self.kill()
-        assert self.process.stderr is not None
-        text = self.process.stderr.read()[-2000:].decode(errors="replace").strip()
-        return text.splitlines()[-1][:300] if text else ""
+        lines = self._said.text().strip().splitlines()
+        return lines[-1][:300] if lines else ""
 
     def threads(self) -> int:
         """Threads of the process and everything below it."""
@@ -203,8 +230,6 @@ class RunnerClient:
         except OSError:
             pass
         self.kill()
-        if self.process.stderr:
-            self.process.stderr.close()
 
 
 def descendants(pid: int) -> list[int]:

@@ -61,14 +61,21 @@ class Sets:
         # On the device, as is what draws them: a value that crosses over waits for all that was asked of the device.
         self._scales = torch.ones(len(first), count, device=self.readable.bytes.device)
         self._random = torch.Generator(self._scales.device).manual_seed(random.SystemRandom().randrange(1 << 31))
-        self.inputs: list[list[torch.Tensor]] = []
-        self.outputs: list[list[torch.Tensor]] = []
+        rows = range(count)
+        inputs = [
+            self.readable.views([base + row * input_size + offset for row in rows], like)
+            for offset, like in zip(input_offsets, first, strict=True)
+        ]
+        written = [
+            self.writable.views([row * output_size + offset for row in rows], like)
+            for offset, like in zip(output_offsets, outputs, strict=True)
+        ]
+        self.inputs: list[list[torch.Tensor]] = [[column[row] for column in inputs] for row in rows]
+        self.outputs: list[list[torch.Tensor]] = [[column[row] for column in written] for row in rows]
         shared = {name: ["inputs", at] for name, at in zip(self._constant_names, constant_offsets, strict=True)}
-        for index in range(count):
+        for index in rows:
             ins = [base + index * input_size + offset for offset in input_offsets]
             outs = [index * output_size + offset for offset in output_offsets]
-            self.inputs.append([self.readable.view(at, like) for at, like in zip(ins, first, strict=True)])
-            self.outputs.append([self.writable.view(at, like) for at, like in zip(outs, outputs, strict=True)])
             places = {name: ["inputs", at] for name, at in zip(names, ins, strict=True)}
             places |= {name: ["outputs", at] for name, at in zip(output_names, outs, strict=True)}
             self._places.append(places | shared)
@@ -107,6 +114,13 @@ class Sets:
         self._scales[:, index] = 1.0
         for view, value in zip(self.inputs[index], tensors, strict=True):
             view.copy_(value)
+        self._settle()
+
+    def write_all(self, tensors: list[torch.Tensor]) -> None:
+        """Copy the same input values into every set."""
+        self._scales.fill_(1.0)
+        for stack, value in zip(self._stacks, tensors, strict=True):
+            stack.copy_(value)
         self._settle()
 
     def poison(self, byte: int) -> None:

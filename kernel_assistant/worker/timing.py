@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from .device_lock import DeviceLock
 from .pinning import pinned
 from .runner_client import RunnerClient
 
@@ -141,6 +142,17 @@ class Series:
     growth: list[tuple[float, float]] = field(default_factory=list)
     calls: int = 0
 
+    def add(self, spent: dict[str, list[tuple[float, int]]], candidate: str) -> None:
+        """A round: the blocks (seconds, calls) of each subject."""
+        entry = Round()
+        for name, blocks in spent.items():
+            entry.per_call[name] = sum(seconds for seconds, _ in blocks) / sum(count for _, count in blocks)
+        (long, many), (short, few) = spent[candidate]
+        if many >= 2 * few:
+            self.growth.append((long / many, short / few))
+        self.calls += many + few
+        self.rounds.append(entry)
+
     def seconds(self, name: str) -> list[float]:
         return [entry.per_call[name] for entry in self.rounds if name in entry.per_call]
 
@@ -161,9 +173,10 @@ def alternate(
     most_seconds: float,
     block_seconds: float,
     gap_seconds: float,
-    before_round: Callable[[int], None],
-    before_candidate: Callable[[int, int], None],
-    after_candidate: Callable[[int, int], None],
+    lock: DeviceLock,
+    before_round: Callable[[int], None] = lambda first: None,
+    before_candidate: Callable[[int, int], None] = lambda first, count: None,
+    after_candidate: Callable[[int, int], None] = lambda first, count: None,
 ) -> Series:
     """Time `candidate` against `baseline` in A B B A rounds, and `others` once a round.
 
@@ -171,46 +184,53 @@ def alternate(
     Blocks walk around the ring of sets, so that nobody finds what somebody else has
     just touched. `before_round(first)` changes the input values of all sets, beginning at `first` (so that those used
     next are out of the cache again), `before_candidate(first, count)` those that the candidate is about to see again;
-    `after_candidate(first, count)` checks outputs of what was just timed. After
-    `most_seconds` the series ends early, with at least eleven rounds.
+    `after_candidate(first, count)` checks outputs of what was just timed. Each round has the device to itself. After
+    `most_seconds`, waiting for it not counted, the series ends early, with at least eleven rounds.
     """
-    subjects = [candidate, baseline, *others]
-    lengths = {subject.name: block_length(subject, sets, block_seconds) for subject in subjects}
+    with lock.exclusive():
+        lengths = {
+            subject.name: block_length(subject, sets, block_seconds) for subject in (candidate, baseline, *others)
+        }
+    ring = _Ring(sets, gap_seconds)
     series = Series()
-    cursor = 0
-    began = time.monotonic()
+    began = time.monotonic() - lock.waited
     for index in range(rounds):
-        if index >= LEAST_ROUNDS and time.monotonic() - began > most_seconds:
+        if index >= LEAST_ROUNDS and time.monotonic() - lock.waited - began > most_seconds:
             break
-        entry = Round()
+        before_round(ring.cursor)
         order = [baseline, candidate, candidate, baseline] if index % 2 else [candidate, baseline, baseline, candidate]
         spent: dict[str, list[tuple[float, int]]] = {}
-        before_round(cursor)
-        for subject in order:
-            full = lengths[subject.name]
-            count = full if subject.name not in spent else max(full // 2, 1)
-            if subject is candidate:
-                before_candidate(cursor, count)
-            time.sleep(gap_seconds + PAUSE_SECONDS * random.random())
-            subject.wake()
-            spent.setdefault(subject.name, []).append((subject.run(cursor, count), count))
-            if subject is candidate:
-                after_candidate(cursor, count)
-            cursor = (cursor + count) % sets
-        for name, blocks in spent.items():
-            entry.per_call[name] = sum(seconds for seconds, _ in blocks) / sum(count for _, count in blocks)
-        (long, many), (short, few) = spent[candidate.name]
-        if many >= 2 * few:
-            series.growth.append((long / many, short / few))
-        series.calls += many + few
-        for subject in others:
-            time.sleep(gap_seconds + PAUSE_SECONDS * random.random())
-            count = lengths[subject.name]
-            subject.wake()
-            entry.per_call[subject.name] = subject.run(cursor, count) / count
-            cursor = (cursor + count) % sets
-        series.rounds.append(entry)
+        with lock.exclusive():
+            for subject in order:
+                blocks = spent.setdefault(subject.name, [])
+                count = max(lengths[subject.name] // 2, 1) if blocks else lengths[subject.name]
+                first = ring.cursor
+                if subject is candidate:
+                    before_candidate(first, count)
+                blocks.append(ring.block(subject, count))
+                if subject is candidate:
+                    after_candidate(first, count)
+            for subject in others:
+                spent[subject.name] = [ring.block(subject, lengths[subject.name])]
+        series.add(spent, candidate.name)
     return series
+
+
+@dataclass
+class _Ring:
+    """The sets in a ring, around which the blocks of all sides walk."""
+
+    sets: int
+    gap_seconds: float
+    cursor: int = 0
+
+    def block(self, subject: Subject, count: int) -> tuple[float, int]:
+        """Seconds of `count` calls from the cursor on, and the count."""
+        time.sleep(self.gap_seconds + PAUSE_SECONDS * random.random())
+        subject.wake()
+        seconds = subject.run(self.cursor, count)
+        self.cursor = (self.cursor + count) % self.sets
+        return seconds, count
 
 
 def block_length(subject: Subject, sets: int, block_seconds: float) -> int:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .cases import Case
+from .device_lock import DeviceLock
 from .numerics import Comparison, compare
 from .runner_client import CandidateFailure, RunnerClient
 from .sets import Sets
-from .turns import Turns
 from .worker_errors import TaskError
 
 if TYPE_CHECKING:
@@ -109,18 +109,18 @@ def verify_case(
     policy: str,
     timeout: float,
     errors: Errors,
-    turns: Turns,
+    lock: DeviceLock,
 ) -> None:
     """Run the candidate twice on one case with differently poisoned outputs. Raises Wrong or CandidateFailure."""
     sets = make_sets(task, plan, expected, 1)
     try:
         sets.write(0, expected.tensors)
         sets.bind(runner)
-        with turns.beside():
+        with lock.shared():
             first = _run_poisoned(runner, sets, POISONS[0], timeout, expected)
             check_outputs(plan, sets.outputs[0], expected, policy, errors)
             _run_poisoned(runner, sets, POISONS[1], timeout, expected)
-            if not all(_same_bits(a, b) for a, b in zip(first, sets.outputs[0], strict=True)):
+            if not all(same_bits(a, b) for a, b in zip(first, sets.outputs[0], strict=True)):
                 errors.reproducible = False
                 _check_repeat(plan, sets.outputs[0], expected, policy, errors)
             if sets.readable.bytes.is_cuda and not _inputs_kept(sets, expected):
@@ -248,14 +248,14 @@ def _all_finite(tensors: list[torch.Tensor]) -> bool:
     return all(bool(torch.isfinite(value).all()) for value in tensors if value.dtype.is_floating_point)
 
 
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a, b) or torch.equal(torch.nan_to_num(a, nan=0.5), torch.nan_to_num(b, nan=0.5))
 
 
 def _inputs_kept(sets: Sets, expected: Expected) -> bool:
     pairs = zip(sets.inputs[0], expected.tensors, strict=True)
     return all(
-        _same_bits(view, value) if value.dtype.is_floating_point else torch.equal(view, value) for view, value in pairs
+        same_bits(view, value) if value.dtype.is_floating_point else torch.equal(view, value) for view, value in pairs
     )
 
 

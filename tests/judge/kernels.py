@@ -14,6 +14,7 @@ from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Numerics, Plan, Workload
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
+from kernel_assistant.worker.device_lock import DeviceLock
 from tests.common.caches import new_cache
 
 ROWS, WIDTH = 48, 256
@@ -106,11 +107,12 @@ def environment(
     subject: KernelTask | None = None,
     cancel: threading.Event | None = None,
     events: list[object] | None = None,
-    turns: Path | None = None,
+    lock: DeviceLock | None = None,
+    throughput: bool = False,
     device: DeviceFacts | None = None,
 ) -> Iterator[Environment]:
-    """A real environment on the subject's target; with `turns` one of several that share the device, for the quick
-    tier. A `device` is one whose bandwidths were measured before."""
+    """A real environment on the subject's target; with `throughput` one that judges many, in the quick tier. A `device`
+    is one whose bandwidths were measured before."""
     seen, subject = [] if events is None else events, subject or task()
     new_cache(cache)
     if device is not None:
@@ -123,8 +125,9 @@ def environment(
         cache_dir=cache,
         cancel=cancel or threading.Event(),
         emit=seen.append,
-        quick_only=turns is not None,
-        turns=turns,
+        lock=lock,
+        quick_only=throughput,
+        throughput=throughput,
     ) as opened:
         yield opened
 

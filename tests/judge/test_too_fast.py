@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +14,11 @@ import pytest
 from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.targets import cpu
 from kernel_assistant.worker.open_task import open_task
 from kernel_assistant.worker.profiling import Profiler
 from kernel_assistant.worker.roofline import Ceilings
-from kernel_assistant.worker.verification import Case, expect
+from kernel_assistant.worker.verification import Case, Wrong, expect
+from tests.common.caches import known_cpu
 from tests.judge import kernels
 
 #: Bytes/s of a machine that did something else.
@@ -24,7 +27,8 @@ LOW = 1e6
 
 @pytest.mark.slow
 def test_an_honest_kernel_is_correct_where_bandwidth_was_measured_too_low(tmp_path: Path) -> None:
-    device = msgspec.structs.replace(cpu.facts(), copy_bandwidth=LOW, read_bandwidth=LOW)
+    known = known_cpu(tmp_path)
+    device = msgspec.structs.replace(known, copy_bandwidth=LOW, read_bandwidth=LOW, bandwidth_datasheet=0.0)
     worker = kernels.new_worker(tmp_path / "worker.log")
     with kernels.environment(worker, tmp_path, device=device) as opened:
         (found,) = opened.evaluate([kernels.candidate()], Tier.quick)
@@ -47,13 +51,33 @@ def profiler(tmp_path: Path) -> Iterator[Profiler]:
 
 def test_what_no_memory_can_do_is_too_fast_with_today_s_bandwidth_too(profiler: Profiler) -> None:
     floor, moved = profiler.floor_seconds, profiler.read_bytes + profiler.written_bytes
-    profiler._measure_again()
+    profiler._measure_ceilings()
     now = profiler.ceilings
     assert now.copy > LOW and profiler.floor_seconds < floor
     assert profiler.too_fast(0.5 * moved / now.limit) and not profiler.too_fast(2 * moved / now.limit)
+    profiler._require_possible(2 * moved / now.limit)
 
 
 def test_a_datasheet_needs_no_second_measurement(profiler: Profiler) -> None:
     known = profiler.ceilings = Ceilings(copy=LOW, read=LOW, datasheet=2 * LOW, cache_bytes=1 << 20)
-    profiler._measure_again()
-    assert profiler.ceilings is known and profiler.ceilings.copy == LOW
+    with pytest.raises(Wrong) as caught:
+        profiler._require_possible(1e-9)
+    assert caught.value.outcome == "cheating"
+    assert profiler.ceilings is known
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """A process that works on each core."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    yield
+    for process in spinning:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("busy")
+def test_beside_other_work_nobody_is_called_a_cheat_for_speed(profiler: Profiler) -> None:
+    with pytest.raises(Wrong, match="busy machine") as caught:
+        profiler._require_possible(1e-9)
+    assert caught.value.outcome == "inconclusive"

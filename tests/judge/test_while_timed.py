@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -58,6 +59,21 @@ def get_inputs():
 """
 
 
+class AskedAgain:
+    """A candidate that is asked once more: it writes `value` into its first output, or what is there already."""
+
+    def __init__(self, profiler: Profiler | None = None, value: torch.Tensor | None = None) -> None:
+        self._profiler, self._value = profiler, value
+
+    def both(self, first: int, count: int) -> tuple[float, float]:
+        if self._profiler is not None and self._value is not None:
+            self._profiler.sets.outputs[first][0].copy_(self._value)
+        return 1e-3 * count, 0.0
+
+
+SAME: Any = AskedAgain()
+
+
 @contextmanager
 def _timed(folder: Path, text: str, numerics: str = "kernelbench") -> Iterator[tuple[OpenTask, Profiler, Expected]]:
     """The task, a profiler, and what its first set should give now."""
@@ -87,10 +103,10 @@ def test_small_values_are_held_against_the_whole_output(tmp_path: Path, monkeypa
         _verified(expected, got)
         profiler.sets.outputs[0][0].copy_(got)
         monkeypatch.setattr(profiling, "_window", lambda output: (output.numel() - 100, output.numel()))
-        profiler._check([0])
+        profiler._check(SAME, [0])
         profiler.sets.outputs[0][0][1, -100:] += 1e-3
         with pytest.raises(Wrong, match="other values while timed"):
-            profiler._check([0])
+            profiler._check(SAME, [0])
 
 
 def test_a_jump_is_excused_by_those_that_pytorch_makes_elsewhere(
@@ -107,7 +123,7 @@ def test_a_jump_is_excused_by_those_that_pytorch_makes_elsewhere(
         _verified(expected, got.reshape(reference.shape))
         profiler.sets.outputs[0][0].copy_(got.reshape(reference.shape))
         monkeypatch.setattr(profiling, "_window", lambda _: (place - 4, place + 4))
-        profiler._check([0])
+        profiler._check(SAME, [0])
 
 
 @pytest.mark.parametrize("numerics", [one.value for one in Numerics])
@@ -117,10 +133,10 @@ def test_the_tolerance_is_the_task_s_and_not_less(numerics: str, tmp_path: Path)
         got = expected.reference[0] * (1 + off)
         _verified(expected, got, numerics)
         profiler.sets.outputs[0][0].copy_(got)
-        profiler._check([0])
+        profiler._check(SAME, [0])
         profiler.sets.outputs[0][0].mul_(1.05)
         with pytest.raises(Wrong, match="other values while timed"):
-            profiler._check([0])
+            profiler._check(SAME, [0])
 
 
 def test_few_places_are_few_of_many() -> None:
@@ -137,8 +153,19 @@ def test_another_value_at_a_jump_is_wrong_and_no_cheating(tmp_path: Path) -> Non
             got[1, :count] += 5.0
             profiler.sets.outputs[0][0].copy_(got)
             with pytest.raises(Wrong, match=said) as caught:
-                profiler._check([0])
+                profiler._check(SAME, [0])
             assert caught.value.outcome == outcome
+
+
+def test_a_value_that_is_another_one_when_asked_again_is_cheating(tmp_path: Path) -> None:
+    with _timed(tmp_path, SCALED) as (_, profiler, expected):
+        got = expected.reference[0].clone()
+        got[1, 5] = 7.0
+        profiler.sets.outputs[0][0].copy_(got)
+        again: Any = AskedAgain(profiler, expected.reference[0])
+        with pytest.raises(Wrong, match="than when asked again") as caught:
+            profiler._check(again, [0])
+        assert caught.value.outcome == "cheating"
 
 
 def test_rounding_that_adds_up_is_wrong_and_no_cheating(tmp_path: Path) -> None:
@@ -148,7 +175,7 @@ def test_rounding_that_adds_up_is_wrong_and_no_cheating(tmp_path: Path) -> None:
         got += 0.9e-4 * (got.square().mean().sqrt() + got.abs()) * torch.sign(got)
         profiler.sets.outputs[0][0].copy_(got)
         with pytest.raises(Wrong, match="more rounding than where it was verified") as caught:
-            profiler._check([0])
+            profiler._check(SAME, [0])
         assert caught.value.outcome == "incorrect"
 
 
@@ -156,14 +183,14 @@ def test_another_place_at_a_tie_is_wrong_and_no_cheating(tmp_path: Path) -> None
     with _timed(tmp_path, PLACES) as (_, profiler, expected):
         got = expected.reference[0].clone()
         profiler.sets.outputs[0][0].copy_(got)
-        profiler._check([0])
+        profiler._check(SAME, [0])
         got[7] += 1
         profiler.sets.outputs[0][0].copy_(got)
         with pytest.raises(Wrong, match="at a tie, perhaps") as caught:
-            profiler._check([0])
+            profiler._check(SAME, [0])
         assert caught.value.outcome == "incorrect"
         got[:100] += 1
         profiler.sets.outputs[0][0].copy_(got)
         with pytest.raises(Wrong, match="other values while timed") as caught:
-            profiler._check([0])
+            profiler._check(SAME, [0])
         assert caught.value.outcome == "cheating"

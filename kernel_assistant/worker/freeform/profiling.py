@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from ..load import OtherLoad
 from ..profiling import BLOCK_SECONDS, Profiler
 from ..timing import PlanSubject, TorchSubject
 from .outputs import tensors_in
@@ -39,9 +38,9 @@ class FreeformProfiler(Profiler):
         self._private()
         return super()._quick(CandidateByClock(subject, self._copy_seconds), after)  # type: ignore[arg-type]
 
-    def _full(self, subject: PlanSubject, others: OtherLoad, after: Callable[[], None]) -> dict[str, Any]:
+    def _full(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
         self._private()
-        return super()._full(CandidateByClock(subject, self._copy_seconds), others, after)  # type: ignore[arg-type]
+        return super()._full(CandidateByClock(subject, self._copy_seconds), after)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._ring = None
@@ -51,7 +50,8 @@ class FreeformProfiler(Profiler):
         """As many outputs as the sets have, in memory that no runner sees; the cost of a copy is measured with them."""
         if self._ring is None:
             self._ring = [[torch.empty_like(place).zero_() for place in row] for row in self.sets.outputs]
-            self._copy_seconds = self._time_copies(self._ring)
+            with self.lock.exclusive():
+                self._copy_seconds = self._time_copies(self._ring)
         return self._ring
 
     def _time_copies(self, ring: list[list[torch.Tensor]]) -> float:

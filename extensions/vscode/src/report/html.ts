@@ -10,6 +10,7 @@ const VERDICT: Record<string, string> = {
     no_measurable_gain: "no measurable gain",
     at_limit: "already at the limit",
     no_candidate: "no correct candidate",
+    inconclusive: "inconclusive: the machine was busy",
     cancelled: "cancelled",
     failed: "failed",
 };
