@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from kernel_assistant.environment.measuring import MEASURING
+from kernel_assistant.environment.template_key import TemplateKey, key_of
+from kernel_assistant.environment.worker_template import Forked, Order, connect, fork
 from kernel_assistant.errors import Cancelled, KernelAssistantError, MissingError, SandboxError, UsageError, WorkerError
 from kernel_assistant.worker.frames import PROTOCOL_VERSION, FrameError, read_frame, write_frame
 
@@ -20,13 +22,77 @@ START_SECONDS = 120.0
 RELEASE_SECONDS = 10.0
 MISSING_KINDS = ("torch_missing", "torch_too_old", "no_gpu")
 OURS = ("internal", "unknown_method", "device_lost")
-
+#: The status of a worker that was ended before there was a process.
+NOT_STARTED = -signal.SIGKILL
 
 Answers = queue.Queue[tuple[dict[str, Any], tuple[bytes, ...]] | None]
 
 
+class Launched:
+    """A worker that is being forked, or started as a program of its own where that cannot be done. Used like a
+    `subprocess.Popen`: its pipes are there at once, for `pid` and `wait` there has to be a process. A thread has to
+    call `settle`."""
+
+    def __init__(self, python: str, env: dict[str, str], sink: IO[bytes], key: TemplateKey, idle: float) -> None:
+        stdin, ours = os.pipe()
+        theirs, stdout = os.pipe()
+        self.stdin: IO[bytes] = os.fdopen(ours, "wb")
+        self.stdout: IO[bytes] = os.fdopen(theirs, "rb")
+        folder = os.open(".", os.O_PATH | os.O_CLOEXEC)
+        self._order = Order(python, env, (stdin, stdout, os.dup(sink.fileno()), folder), key, idle)
+        self._connection = connect(self._order)
+        self._process: Forked | subprocess.Popen[bytes] | None = None
+        self._settled, self._stop = threading.Event(), threading.Event()
+
+    def settle(self) -> None:
+        """Returns when there is a process, or will be none."""
+        order = self._order
+        try:
+            self._process = fork(order, self._connection, self._stop)
+            if self._process is None and not self._stop.is_set():
+                stdin, stdout, stderr, folder = order.files
+                self._process = _execute(order.python, order.env, stdin, stdout, stderr, f"/proc/self/fd/{folder}")
+        except OSError as error:
+            os.write(order.files[2], f"{order.python} could not be started: {error}\n".encode())
+        finally:
+            for file in order.files:
+                os.close(file)
+            self._settled.set()
+
+    def stop(self) -> None:
+        """Start nothing if nothing has been started until now."""
+        self._stop.set()
+        self._settled.wait()
+
+    @property
+    def pid(self) -> int:
+        """Raises ProcessLookupError where there never was a process."""
+        self._settled.wait()
+        if self._process is None:
+            raise ProcessLookupError("the worker was not started")
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        if not self._settled.is_set():
+            return None
+        return NOT_STARTED if self._process is None else self._process.poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        until = time.monotonic() + (timeout or 0.0)
+        if not self._settled.wait(timeout):
+            raise subprocess.TimeoutExpired(self._order.python, timeout or 0.0)
+        if self._process is None:
+            return NOT_STARTED
+        return self._process.wait(None if timeout is None else max(until - time.monotonic(), 0.0))
+
+
+Process = subprocess.Popen[bytes] | Launched
+
+
 class Worker:
-    """One worker process. `call` may be used by one thread at a time; `kill` by any."""
+    """One worker process. `call` may be used by one thread at a time; `kill` by any. Of `template_seconds`, see
+    `worker_template.Order`."""
 
     def __init__(
         self,
@@ -35,8 +101,10 @@ class Worker:
         log: Path | None = None,
         env: dict[str, str] | None = None,
         measuring: dict[str, str] = MEASURING,
+        template_seconds: float = float("inf"),
     ) -> None:
         self.python, self._log, self._env = python, log, {**measuring, **(env or {})}
+        self._template_seconds = template_seconds
         self._next = 0
         self.hello: dict[str, Any] = {}
         self._launch()
@@ -49,26 +117,20 @@ class Worker:
 
     def _launch(self) -> None:
         self._answers: Answers = queue.Queue()
-        sink = open(self._log, "ab") if self._log else None  # noqa: SIM115 - handed to the child, closed below
+        env = {**os.environ, **self._env}
+        key = key_of(self.python, env)
         try:
-            self.process = subprocess.Popen(
-                [self.python, str(BOOT)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=sink or subprocess.DEVNULL,
-                env={**os.environ, **self._env},
-                start_new_session=True,
-            )
+            with open(self._log or os.devnull, "ab") as sink:
+                self.process: Process = (
+                    _execute(self.python, env, subprocess.PIPE, subprocess.PIPE, sink.fileno())
+                    if key is None
+                    else Launched(self.python, env, sink, key, self._template_seconds)
+                )
         except OSError as error:
             cause = f"{self.python} could not be started: {error}"
             raise MissingError(cause, "name another one with --python") from error
-        finally:
-            if sink:
-                sink.close()
         # The thread gets its own process and queue: it may outlast them by a moment when the worker is started anew.
-        reader = threading.Thread(
-            target=_read, args=(self.process.stdout, self._answers), name="worker-reader", daemon=True
-        )
+        reader = threading.Thread(target=_read, args=(self.process, self._answers), name="worker-reader", daemon=True)
         reader.start()
 
     def start(self, cancel: threading.Event | None = None) -> dict[str, Any]:
@@ -102,6 +164,8 @@ class Worker:
 
     def kill(self) -> None:
         """End the process and everything it started."""
+        if isinstance(self.process, Launched):
+            self.process.stop()
         if self.alive:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -169,7 +233,19 @@ class Worker:
         return f"the worker ended with status {code}"
 
 
-def _read(stream: IO[bytes], answers: Answers) -> None:
+def _execute(
+    python: str, env: dict[str, str], stdin: int, stdout: int, stderr: int, folder: str | None = None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [python, str(BOOT)], stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=folder, start_new_session=True
+    )
+
+
+def _read(process: Process, answers: Answers) -> None:
+    if isinstance(process, Launched):
+        process.settle()
+    stream = process.stdout
+    assert stream is not None
     try:
         while (frame := read_frame(stream)) is not None:
             answers.put(frame)

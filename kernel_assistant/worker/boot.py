@@ -21,10 +21,15 @@ def load(folder: str, name: str) -> None:
     spec.loader.exec_module(module)
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """What comes before any module of the worker."""
     # The first export makes hundreds of thousands of objects that stay: a third of it was looking through them again.
     gc.set_threshold(100_000)
     load(os.path.dirname(os.path.abspath(__file__)), "kernel_assistant_worker")
+
+
+if __name__ == "__main__":
+    start()
     from kernel_assistant_worker.main import main
 
     sys.exit(main())

@@ -25,6 +25,7 @@ class Worker:
         self._applied: Any = None
         self._imported = False
         self._runner: Any = None
+        self._keeps_runner = False
 
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Versions. Raises TaskError torch_missing or torch_too_old."""
@@ -63,12 +64,12 @@ class Worker:
 
     def open_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Load the module and its inputs, export the graph, and get a judge ready. Closes the task before."""
+        from .device_lock import DeviceLock
         from .freeform.judge import FreeformJudge
         from .judge import Judge
         from .open_task import open_task
         from .roofline import Ceilings
         from .runner_client import RunnerClient, RunnerCommand
-        from .turns import Turns
         from .worker_errors import TaskError
 
         self.close_task({}, ())
@@ -95,8 +96,10 @@ class Worker:
             raise
         kind = FreeformJudge if params.get("freeform") else Judge
         ceilings, quick_only = Ceilings(**params["ceilings"]), bool(params.get("quick_only"))
-        turns = Turns(params.get("turns"), self._task.settle)
-        self._judge = kind(self._task, task["numerics"], command, ceilings, quick_only, turns, spare)
+        throughput = bool(params.get("throughput"))
+        lock = DeviceLock(params.get("lock"), self._task.settle)
+        self._judge = kind(self._task, task["numerics"], command, ceilings, quick_only, lock, spare, throughput)
+        self._keeps_runner = throughput and task["target"] == "cuda"
         return {"graph": self._task.graph, "facts": self._task.facts}
 
     def prepare(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
@@ -115,7 +118,8 @@ class Worker:
 
     def profile(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Timing of a verified candidate; the binary is the first blob."""
-        return dict(self._opened().profile(params["plan"], blobs[0], params["key"], params["tier"]))
+        judge = self._opened()
+        return {**judge.profile(params["plan"], blobs[0], params["key"], params["tier"]), "waited": judge.waited}
 
     def time_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Times of the user's file as it was and as it is with a result applied."""
@@ -181,7 +185,7 @@ class Worker:
         opened = self._task is not None
         if self._free is not None:
             self._free.close()
-        if self._judge is not None and self._judge.shares:
+        if self._judge is not None and self._keeps_runner:
             self._runner = self._judge.release()
         elif self._judge is not None:
             self._judge.close()

@@ -1,0 +1,138 @@
+"""How a fork of the template becomes a worker that is like one with a process of its own.
+
+What fork duplicates, and what is done about it here or elsewhere:
+
+- Generators of random numbers: Python's, torch's and numpy's are seeded anew; `secrets`, `uuid` and `tempfile` ask the
+  system or see the fork themselves. The hash secret and address layout are the template's, and so are sympy's own
+  generator, which only picks points for its numeric checks, and the key of `multiprocessing`, which one user's
+  processes may share.
+- Environment and working folder: replaced. What the interpreter's start has changed in the environment (a `.pth` file)
+  is changed again. What kept the old folder is told: `multiprocessing` and torch's settings. `tempfile` looks again.
+- Threads: OpenBLAS ends its own before a fork and starts them when numpy next needs them; libgomp's start in the child,
+  bound as `pinning` says (`hello`). What torch itself starts later (autograd, inductor's processes) is not there yet.
+- Descriptors: all but the three that came with the order are closed. The objects `sys.stdin` and so on stay, over the
+  new descriptors.
+- Signals: the template has no handlers of its own. Priority, affinity, limits, umask and ignored signals are the
+  template's, which had them from a starter that is equal in all of that (`environment/worker_template.py`).
+- Exit handlers: those of the imported modules, as in a process of its own.
+- Compilers' state: nothing has been exported or compiled. inductor's cache folder depends on variables that are equal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from multiprocessing import process as multiprocessing_process
+from typing import Any
+
+from .frames import FrameError, read_frame, write_frame
+
+#: Modules of torch with settings, some of which are derived from the working folder.
+CONFIGURATIONS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
+
+
+@dataclass(frozen=True)
+class Order:
+    """A worker that is to be: `files` are its stdin, stdout, stderr and working folder."""
+
+    client: socket.socket
+    files: list[int]
+    env: dict[str, str]
+
+    def close(self) -> None:
+        for file in self.files:
+            os.close(file)
+
+    def carry_out(self, changed: dict[str, str | None]) -> None:
+        """Make this process, just forked, the worker, and say so. `changed` comes on top of the environment."""
+        before = os.getcwd()
+        os.setsid()
+        for number, file in enumerate(self.files[:3]):
+            os.dup2(file, number)
+        os.fchdir(self.files[3])
+        self.close()
+        _set_environment(self.env, changed)
+        _move(before, os.getcwd())
+        _seed()
+        _call_itself("boot.py")
+        send(self.client, {"pid": os.getpid()})
+        self.client.close()
+
+
+def receive(client: socket.socket) -> Order | None:
+    """None from a client that is gone or sends something else."""
+    files: list[int] = []
+    try:
+        _, files, _, _ = socket.recv_fds(client, 1, 4, socket.MSG_CMSG_CLOEXEC)
+        with client.makefile("rb") as stream:
+            frame = read_frame(stream)
+        if len(files) == 4 and frame is not None:
+            return Order(client, files, frame[0]["env"])
+    except (OSError, FrameError):
+        pass  # the connection is closed, which tells a client that is still there
+    for file in files:
+        os.close(file)
+    return None
+
+
+def send(client: socket.socket, message: dict[str, Any]) -> None:
+    with client.makefile("wb") as stream:
+        write_frame(stream, message)
+
+
+def changed_at_start() -> dict[str, str | None]:
+    """Variables that are not as this process was given them, None for those that are gone."""
+    with open("/proc/self/environ", "rb") as file:
+        pairs = [os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0") if pair]
+    given = {name: value for name, _, value in pairs}
+    names = given.keys() | os.environ.keys()
+    return {name: os.environ.get(name) for name in names if given.get(name) != os.environ.get(name)}
+
+
+def _set_environment(env: dict[str, str], changed: dict[str, str | None]) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    for name, value in changed.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    tempfile.tempdir = None
+
+
+def _move(before: str, after: str) -> None:
+    """Tell those that remember the working folder in which they were imported."""
+    multiprocessing_process.ORIGINAL_DIR = after  # type: ignore[attr-defined]  # left out of the stubs
+    for name in CONFIGURATIONS:
+        entries: dict[str, Any] = getattr(sys.modules.get(name), "_config", {})
+        for entry in entries.values():
+            default = getattr(entry, "default", None)
+            if isinstance(default, str) and default.startswith(before):
+                entry.default = after + default[len(before) :]
+
+
+def _seed() -> None:
+    import torch
+
+    random.seed()
+    torch.default_generator.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+def _call_itself(name: str) -> None:
+    """Let the command line name the worker's program, for those who look for workers. It is shorter than the one that
+    is overwritten."""
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    sys.argv = [program]
+    sys.modules["__main__"].__file__ = program
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    start, size = int(fields[45]), int(fields[46]) - int(fields[45])
+    text = b"\0".join(map(os.fsencode, (sys.orig_argv[0], program))) + b"\0"
+    if start and len(text) <= size:
+        ctypes.memmove(start, text.ljust(size, b"\0"), size)
