@@ -6,11 +6,13 @@ EXAMPLE ?= examples/gated_rms_norm.py
 BUDGET ?= 60s
 DEMO_FLAGS ?=
 PYTEST_FLAGS ?=
+PROCESSES ?= $(shell .ci/processes)
 BENCH_FLAGS ?=
 
 MAKEFLAGS += --no-print-directory
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 # A virtual environment outside the checkout may have served another checkout before: point it at this one.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -21,15 +23,19 @@ endif
 .PHONY: help
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) EXAMPLE=$(EXAMPLE) BUDGET=$(BUDGET) DEMO_FLAGS= PYTEST_FLAGS= BENCH_FLAGS="
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) EXAMPLE=$(EXAMPLE) BUDGET=$(BUDGET) DEMO_FLAGS= PYTEST_FLAGS= PROCESSES=$(PROCESSES) BENCH_FLAGS="
 
 .PHONY: demo
 demo: system $(STAMP) ## make a module under examples/ faster, on whatever this machine has
 	$(BIN)/kernel-assistant optimize $(EXAMPLE) --budget $(BUDGET) $(DEMO_FLAGS)
 
 .PHONY: test
-test: system $(STAMP) ## run every test
-	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+test: system $(STAMP) ## run every test, beside each other
+	@$(PYTEST) $(PYTEST_FLAGS)
+
+.PHONY: test-gpu
+test-gpu: system $(STAMP) ## run the tests that need an NVIDIA GPU
+	@$(PYTEST) -m gpu $(PYTEST_FLAGS)
 
 .PHONY: test-vllm
 test-vllm: system $(STAMP) ## run the tests that need vLLM, on the CPU (fetches 3.4 GB once)
@@ -45,7 +51,7 @@ vsix: ## pack the VS Code extension into dist/kernel-assistant.vsix
 
 .PHONY: check
 check: lint ## what to run before a commit: linters, types, import contracts, the quick tests
-	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
+	@$(PYTEST) -m "not slow" $(PYTEST_FLAGS)
 
 .PHONY: lint
 lint: system $(STAMP) ## linters, types and import contracts alone

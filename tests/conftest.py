@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,19 +15,20 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from kernel_assistant.environment import device_locks, template_key
+from tests.common.builds import forget_old
 from tests.common.caches import new_cache
 from tests.common.chain import chain_in
 from tests.common.order import in_good_order
+from tests.common.templates import templates_folder
 from tests.common.turns import Turns
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 
-#: Seconds of the clock after which slow tests that have not begun are left out, and those after which all others are,
-#: counted in the summary: a run with a limit ends within it on a machine that is half as fast, too.
-SLOW_UNTIL = float(os.environ.get("KERNEL_ASSISTANT_TESTS_SLOW_UNTIL") or "inf")
-UNTIL = float(os.environ.get("KERNEL_ASSISTANT_TESTS_UNTIL") or "inf")
 TURNS = Turns()
+#: What every process that a test starts has from the run.
+SHARED = (device_locks.FOLDER, template_key.VARIABLE)
 
 # A run in the background (`nohup make test &`) inherits SIGINT as ignored, and would hand that on to every process
 # whose answer to Ctrl-C is tested.
@@ -48,17 +48,10 @@ def pytest_runtest_protocol(
         return (yield)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Before any fixture of the test is made."""
-    if time.time() > SLOW_UNTIL and item.get_closest_marker("slow"):
-        pytest.skip("slow, and no time was left")
-    if time.time() > UNTIL:
-        pytest.skip("no time was left")
-
-
 def pytest_sessionfinish() -> None:
     TURNS.finish()
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        forget_old()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -103,6 +96,10 @@ def own_folders() -> Iterator[Path]:
             home = folder / name.lower()
             home.mkdir(mode=0o700)
             patch.setenv(f"XDG_{name}_HOME" if name != "RUNTIME" else "XDG_RUNTIME_DIR", str(home))
+        if not _has_gpu():
+            # Figures of the CPU are not what tests look at, and a GPU's are: processes of the tests share its lock.
+            patch.setenv(device_locks.FOLDER, str(folder / "devices"))
+        patch.setenv(template_key.VARIABLE, str(templates_folder()))
         yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -115,8 +112,9 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def python_path() -> str:
-    """`PYTHONPATH` under which a child process finds all four packages, installed or not."""
-    return ":".join(map(str, PACKAGE_ROOTS))
+    """`PYTHONPATH` under which a child process finds all four packages, installed or not, and what this one finds."""
+    given = os.environ.get("PYTHONPATH", "")
+    return ":".join(dict.fromkeys([*map(str, PACKAGE_ROOTS), *filter(None, given.split(":"))]))
 
 
 @pytest.fixture(scope="session")
@@ -126,10 +124,18 @@ def smoke_run(tmp_path_factory: pytest.TempPathFactory, python_path: str) -> Pat
     return chain_in((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke", python_path)
 
 
+@pytest.fixture(scope="module")
+def own_templates() -> Iterator[None]:
+    """Workers are below the process that asked for them, those of fixtures too: its templates are its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(template_key.VARIABLE, raising=False)
+        yield
+
+
 @pytest.fixture
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python_path: str) -> Path:
     """A state folder for this test alone, in the environment of every process that it starts."""
-    for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
+    for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_") and name not in SHARED]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
     new_cache(tmp_path / "home" / "cache")

@@ -67,7 +67,6 @@ def cuda_result(result: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_a_kernelbench_file_is_verified_by_the_free_form_path(
     result: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -105,6 +104,8 @@ def test_a_workdir_is_read_back_and_its_kernels_compile(cuda_result: Path, tmp_p
         "kernels/gate_kernels_binding.cpp",
     ]
     assert "return cuda_extension.gate_kernels_forward(x, self.weight)" in candidate.text
+    # What tells pybind11 what a tensor is: without it the function takes none.
+    assert "#include <torch/extension.h>" in candidate.sources["kernels/gate_kernels_binding.cpp"]
     failed = compile_kernels(candidate, "sm_90", choose("auto"), threading.Event())
     assert failed is None, failed.diagnostics if failed else ""
 

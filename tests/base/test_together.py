@@ -19,7 +19,7 @@ from tests.base.models import save
 from tests.base.updates import KINDS, update
 from tests.ppo.trajectories import several
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parent / "updates.py"
 #: What `accelerate launch` starts for several GPUs; without any it starts one process.
 LAUNCHED = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0", "--standalone"]

@@ -64,7 +64,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def scripted(settings):
+def scripted(settings, own_templates):
     child = start_host(SCRIPTED_HOST, settings)
     yield child
     workers = psutil.Process(child.pid).children(recursive=True)

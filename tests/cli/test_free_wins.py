@@ -103,7 +103,6 @@ def test_each_has_a_line_while_the_job_runs() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_optimize_measures_them_unless_told_not_to(run, home) -> None:
     path = home / "conv.py"
     path.write_text(MODULE)

@@ -9,20 +9,34 @@ import msgspec
 from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.targets import cpu
 from kernel_assistant.targets.base import DeviceFacts
+from tests.common.builds import FOLDER
 
-#: Bytes/s beyond what a busy machine measures and below what nothing can reach.
-GENEROUS = 100e9
+#: Bytes/s that two cores do not reach, so that nothing is at its limit, and those that no processor does.
+FAST, IMPOSSIBLE = 40e9, 115e9
+#: What two cores get of a cache that a processor's 64 share; `tests/worker/test_calibrate.py` measures it.
+CACHE_BYTES = 32 << 20
 
 
 def known_cpu(cache_dir: Path) -> DeviceFacts:
     """This CPU, with ceilings that `cache_dir` then knows. Otherwise opening a module measures them: a second each time
     beside other tests, for on a busy machine they are not kept (`tests/environment/test_ceilings.py`)."""
-    device = msgspec.structs.replace(cpu.facts(), copy_bandwidth=GENEROUS, read_bandwidth=GENEROUS)
+    facts = cpu.facts()
+    device = msgspec.structs.replace(
+        facts,
+        copy_bandwidth=FAST,
+        read_bandwidth=FAST,
+        bandwidth_datasheet=IMPOSSIBLE,
+        cache_bytes=min(facts.cache_bytes, CACHE_BYTES),
+    )
     keep_ceilings(device, cache_dir)
     return device
 
 
 def new_cache(folder: Path) -> Path:
-    """`folder`, which knows the ceilings of this CPU."""
+    """`folder`, which knows the ceilings of this CPU and has the builds of all tests, those of earlier runs too."""
     known_cpu(folder)
+    builds, shared = folder / "builds", FOLDER / "builds"
+    if not builds.exists():
+        shared.mkdir(parents=True, exist_ok=True)
+        builds.symlink_to(shared, target_is_directory=True)
     return folder

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kernel_assistant.environment import device_locks, template_key
 from tests.common.caches import new_cache
 
 #: Seconds for all stages on a machine that other work shares.
@@ -25,7 +26,12 @@ def chain_in(folder: Path, python_path: str, *words: str) -> Path:
             done = subprocess.run(
                 [sys.executable, "-m", "kernel_assistant", "train", "--recipe", "smoke", "--out", str(run), *words],
                 env={
-                    **{name: one for name, one in os.environ.items() if not name.startswith("KERNEL_ASSISTANT_")},
+                    **{
+                        name: one
+                        for name, one in os.environ.items()
+                        if not name.startswith("KERNEL_ASSISTANT_")
+                        or name in (device_locks.FOLDER, template_key.VARIABLE)
+                    },
                     "KERNEL_ASSISTANT_HOME": str(folder / "home"),
                     "PYTHONPATH": python_path,
                 },

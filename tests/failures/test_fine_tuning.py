@@ -20,6 +20,8 @@ from kernel_assistant_training.tokenizer import load
 from kernel_assistant_training.trainer_checkpoints import TrainerCheckpoints
 from tests.failures.stages import Started, command, with_small_files
 
+pytestmark = pytest.mark.usefixtures("own_templates")
+
 pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'kernel-assistant[train]'")
 STEPS = 60
 

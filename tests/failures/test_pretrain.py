@@ -20,6 +20,8 @@ from kernel_assistant_training.pretrain import Options, train
 from kernel_assistant_training.saving import written
 from tests.failures.stages import NO_MOUNTS, Started, on_a_small_disk
 
+pytestmark = pytest.mark.usefixtures("own_templates")
+
 STEPS = 100
 
 

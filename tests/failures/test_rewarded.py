@@ -25,6 +25,8 @@ from tests.failures.stages import Started, command, with_small_files
 from tests.ppo.conftest import cache, coin  # noqa: F401 - fixtures
 from tests.ppo.trajectories import trajectory
 
+pytestmark = pytest.mark.usefixtures("own_templates")
+
 EPISODES, ITERATIONS = 6, 3
 
 
@@ -54,7 +56,6 @@ def played(run):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_ppo_goes_on_with_the_episodes_that_are_missing(options, coin, tmp_path):  # noqa: F811
     run, random, task = options.out, Random(3), coin.task
     first = Started(tmp_path / "killed", ppo, options, task)

@@ -19,6 +19,7 @@ from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner import plan as plans
+from tests.common.builds import build
 from tests.generator.harness import TORCH
 from tests.skills.emulated import HERE, without_assembly
 
@@ -35,19 +36,8 @@ class OnHost:
         self.candidate = emit(graph, schedule)
         for name, text in self._files(self.candidate).items():
             (folder / name).write_text(text)
-        argv = [
-            cpu.compiler(),
-            *FLAGS,
-            "-I",
-            str(folder),
-            "-I",
-            str(HERE),
-            str(folder / "main.cpp"),
-            "-o",
-            str(folder / "run"),
-        ]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        build([cpu.compiler(), *FLAGS, "-I.", f"-I{HERE}", "main.cpp", "-o", "run"], folder, "run")
+        (folder / "run").chmod(0o755)
 
     def _files(self, candidate: Candidate) -> dict[str, str]:
         sources = candidate.sources

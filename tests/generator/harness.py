@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-import subprocess
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,6 +24,7 @@ from kernel_assistant.worker.export import export_graph
 from kernel_assistant.worker.runner import executor
 from kernel_assistant.worker.runner import plan as plans
 from kernel_assistant.worker.runner.pytorch.tensors import DTYPES as TORCH
+from tests.common.builds import build
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -61,10 +64,28 @@ def compile_candidate(candidate: Candidate, folder: Path) -> Path:
         argv = [cpu.compiler(), *cpu.FLAGS, *cpu.LINK_FLAGS, "-Werror", *guesses, "kernel.cpp"]
     else:
         argv = [cuda.compiler(), *cuda.FLAGS, "-arch=sm_90", "-Werror=all-warnings", "kernel.cu"]
-    argv += ["-I.", "-o", str(target)]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build([*argv, "-I.", "-o", target.name], folder, target.name)
     return target
+
+
+def compile_all(candidates: Sequence[Candidate], folders: Sequence[Path]) -> list[Path | AssertionError]:
+    """Side by side on all cores. What does not compile is the failure of its own test, not of all."""
+
+    def one(candidate: Candidate, folder: Path) -> Path | AssertionError:
+        try:
+            return compile_candidate(candidate, folder)
+        except AssertionError as error:
+            return error
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(one, candidates, folders))
+
+
+def binary_of(found: Path | AssertionError) -> Path:
+    """Of one of them. Raises what its compiler said."""
+    if isinstance(found, AssertionError):
+        raise found
+    return found
 
 
 class Built:

@@ -5,10 +5,8 @@ All candidates of this file are compiled at once, on all cores, before the first
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,13 +17,15 @@ from kernel_assistant.generator.schedule import Schedule
 from kernel_assistant.generator.search import initial, neighbours
 from kernel_assistant.records import OpGraph
 from tests.generator.composites import COMPOSITES, SINGLE
-from tests.generator.harness import Built, check, compile_candidate, export, resized
+from tests.generator.harness import Built, binary_of, check, compile_all, compile_candidate, export, resized
 from tests.generator.test_cuda import H200
 from tests.generator.test_parts_library import Attention
 
 CASES = {**SINGLE, **COMPOSITES}
 #: Schedules of each case besides the first.
 MORE = 2
+
+Builds = dict[str, list[tuple[OpGraph, Schedule, Path | AssertionError]]]
 
 
 def _graph(name: str) -> OpGraph:
@@ -49,16 +49,14 @@ def test_a_sample_compiles(name: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Built]]:
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
     graphs = {name: _graph(name) for name in CASES}
     jobs = [(name, schedule) for name, graph in graphs.items() for schedule in _schedules(name, graph)]
     folders = [tmp_path_factory.mktemp("build") for _ in jobs]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        candidates = [emit(graphs[name], schedule) for name, schedule in jobs]
-        binaries = list(pool.map(compile_candidate, candidates, folders))
-    found: dict[str, list[Built]] = {name: [] for name in CASES}
-    for (name, schedule), folder, binary in zip(jobs, folders, binaries, strict=True):
-        found[name].append(Built(graphs[name], schedule, folder, binary))
+    binaries = compile_all([emit(graphs[name], schedule) for name, schedule in jobs], folders)
+    found: Builds = {name: [] for name in CASES}
+    for (name, schedule), binary in zip(jobs, binaries, strict=True):
+        found[name].append((graphs[name], schedule, binary))
     return found
 
 
@@ -73,10 +71,11 @@ def test_products_of_a_library_between_kernels(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CASES)
-def test_right_on_the_gpu(name: str, builds: dict[str, list[Built]]) -> None:
+def test_right_on_the_gpu(name: str, builds: Builds, tmp_path: Path) -> None:
     model, args = CASES[name]
     sizes = {arg.shape[0] for arg in args if arg.dim()}
-    for built in builds[name]:
+    for graph, schedule, found in builds[name]:
+        built = Built(graph, schedule, tmp_path, binary_of(found))
         check(model, args, built)
         if len(built.graph.dims) == 1 and len(sizes) == 1 and all(arg.is_contiguous() for arg in args):
             check(model, resized(args, args[0].shape[0] * 2 + 1), built)

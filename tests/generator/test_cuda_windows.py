@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from kernel_assistant.generator.schedule import Schedule, read_schedule
 from kernel_assistant.generator.search import initial
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
-from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
+from tests.generator.harness import Built, Function, binary_of, check, compile_all, export, resized
 from tests.generator.window_modules import CHAINS, GATHERS, LAYOUT, OTHERS, STRIPS, WINDOWS, spread
 
 pytestmark = pytest.mark.gpu
@@ -75,13 +73,12 @@ FORMS = [
 
 
 Key = tuple[str, str]
+Binaries = dict[Key, tuple[OpGraph, Path | AssertionError]]
 
 
 @pytest.fixture(scope="module")
-def binaries(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Key, tuple[OpGraph, Path]]:
-    """Graph and compiled kernel of every selected case, compiled side by side; "" stands for the first schedule."""
+def binaries(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Binaries:
+    """Graph of every selected case and what its kernel compiled to; "" stands for the first schedule."""
     found = [
         item.callspec.params
         for item in request.session.items
@@ -89,13 +86,9 @@ def binaries(
     ]
     keys = [(params["name"], params["line"]) for params in found]
     graphs = {name: export(CASES[name][0], *CASES[name][1]) for name, _ in keys}
-    folders = {key: tmp_path_factory.mktemp("kernel") for key in keys}
-
-    def build(key: Key) -> Path:
-        return compile_candidate(emit(graphs[key[0]], _schedule(graphs[key[0]], key[1])), folders[key])
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return {key: (graphs[key[0]], path) for key, path in zip(keys, pool.map(build, keys), strict=True)}
+    candidates = [emit(graphs[name], _schedule(graphs[name], line)) for name, line in keys]
+    binaries = compile_all(candidates, [tmp_path_factory.mktemp("kernel") for _ in keys])
+    return {key: (graphs[key[0]], found) for key, found in zip(keys, binaries, strict=True)}
 
 
 def _schedule(graph: OpGraph, line: str) -> Schedule:
@@ -103,10 +96,10 @@ def _schedule(graph: OpGraph, line: str) -> Schedule:
 
 
 @pytest.mark.parametrize(("name", "line"), [*((name, "") for name in CASES), *FORMS])
-def test_schedules_are_right(name: str, line: str, binaries: dict[Key, tuple[OpGraph, Path]], tmp_path: Path) -> None:
+def test_schedules_are_right(name: str, line: str, binaries: Binaries, tmp_path: Path) -> None:
     model, args = CASES[name]
-    graph, binary = binaries[name, line]
-    built = Built(graph, _schedule(graph, line), tmp_path, binary)
+    graph, found = binaries[name, line]
+    built = Built(graph, _schedule(graph, line), tmp_path, binary_of(found))
     check(model, args, built)
     if list(graph.dims) == ["B"]:
         check(model, resized(args, 1), built)

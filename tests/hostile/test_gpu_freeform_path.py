@@ -67,7 +67,6 @@ def test_kernels_compile(tmp_path: Path) -> None:
 
 @nvcc_only
 @pytest.mark.slow
-@pytest.mark.long
 def test_binding_compiles(tmp_path: Path) -> None:
     """With the headers of torch and CUDA, as `load_inline` writes it."""
     bound = "".join(f'm.def("{name}", torch::wrap_pybind_function({name}), "");\n' for name in NAMES)

@@ -44,7 +44,6 @@ CASES = {
         {"LayerNorm2d", "FrozenBatchNorm2d"},
     ),
 }
-LONG = {"transformers": pytest.mark.long}
 MAIN = """
 import json
 import sys
@@ -59,7 +58,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("library", [pytest.param(one, marks=LONG.get(one, ())) for one in CASES])
+@pytest.mark.parametrize("library", CASES)
 def test_classes_of_a_library_from_scan_to_the_faster_program(library, home, settings, write, run, tmp_path):
     pytest.importorskip(library)
     models, sizes, partly = CASES[library]

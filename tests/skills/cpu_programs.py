@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from kernel_assistant.environment.headers import INCLUDE
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner.executor import provide_openmp
+from tests.common.builds import build
 
 TORCH = {"float": torch.float32, "ka_bf16": torch.bfloat16, "_Float16": torch.float16}
 
@@ -149,8 +149,7 @@ def compile_cpu(folder: Path) -> ctypes.CDLL:
     """The functions `NAME_TYPE(rows, columns, x, y, out)`, built with the flags of candidates and without a warning."""
     (folder / "unit.cpp").write_text(SOURCE, encoding="utf-8")
     argv = [cpu.compiler(), *cpu.FLAGS, *cpu.LINK_FLAGS, "-Werror", f"-I{INCLUDE}", "unit.cpp", "-o", "unit.so"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    build(argv, folder, "unit.so")
     provide_openmp()
     return ctypes.CDLL(str(folder / "unit.so"))
 

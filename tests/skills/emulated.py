@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from kernel_assistant.environment.headers import shipped
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner import plan as plans
+from tests.common.builds import build
 from tests.skills.harness import unit_text
 from tests.skills.program import Program
 
@@ -52,8 +52,7 @@ def compile_emulated(programs: Iterable[Program], folder: Path) -> ctypes.CDLL:
     (folder / "unit.cpp").write_text(f'#include "emulator.h"\n{text}', encoding="utf-8")
     flags = ("-O1", "-std=c++17", "-shared", "-fPIC", "-w", "-ffp-contract=fast", f"-I{folder}", f"-I{HERE}")
     argv = [cpu.compiler(), *flags, "unit.cpp", "-o", "unit.so"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    build(argv, folder, "unit.so")
     return ctypes.CDLL(str(folder / "unit.so"))
 
 

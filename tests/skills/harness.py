@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.targets import cuda
 from kernel_assistant.worker.runner import executor
 from kernel_assistant.worker.runner import plan as plans
+from tests.common.builds import build
 from tests.skills.program import Dims, Program
 
 TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
@@ -38,10 +38,7 @@ def compile_cuda(text: str, folder: Path, archs: Iterable[str]) -> dict[str, Pat
     for arch in archs:
         target = folder / f"unit.{arch}.cubin"
         argv = [cuda.compiler(), *cuda.FLAGS, f"-arch={arch}", "-Werror=all-warnings", f"-I{INCLUDE}"]
-        done = subprocess.run(
-            [*argv, "unit.cu", "-o", str(target)], cwd=folder, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        build([*argv, "unit.cu", "-o", target.name], folder, target.name)
         found[arch] = target
     return found
 

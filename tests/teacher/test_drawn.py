@@ -4,7 +4,6 @@ same types, at sizes that they were not written for; those for CUDA on the emula
 from __future__ import annotations
 
 import platform
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -18,6 +17,7 @@ from kernel_assistant.targets import cpu
 from kernel_assistant.worker.applied.binaries import driver
 from kernel_assistant.worker.runner import executor
 from kernel_assistant_training.teacher import answers
+from tests.common.builds import build
 from tests.skills.emulated import Emulated, compile_emulated
 from tests.skills.harness import compile_cuda, unit_text
 from tests.teacher.drawn_tasks import allowed, drawn
@@ -46,8 +46,7 @@ def test_what_is_written_for_the_cpu_is_right(tmp_path: Path) -> None:
     found = _written("cpu", FEW)
     (tmp_path / "unit.cpp").write_text(cpu_unit(found, HEADERS))
     argv = [cpu.compiler(), *cpu.FLAGS, "-O1", *cpu.LINK_FLAGS, f"-I{INCLUDE}", "unit.cpp", "-o", "unit.so"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    build(argv, tmp_path, "unit.so")
     executor.provide_openmp()
     wrong = _wrong(found, executor.CpuModule(str(tmp_path / "unit.so")), executor.bind, "cpu", (5, 3))
     assert not wrong, "\n".join(wrong)

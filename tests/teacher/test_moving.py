@@ -4,7 +4,6 @@ were not written for; those for CUDA on the emulator of a block."""
 from __future__ import annotations
 
 import platform
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -19,6 +18,7 @@ from kernel_assistant.worker.applied.binaries import driver
 from kernel_assistant.worker.runner import executor
 from kernel_assistant_training.teacher import layout, scans, strided, windows
 from kernel_assistant_training.teacher.answer import Answer, Family
+from tests.common.builds import build
 from tests.skills.emulated import Emulated, compile_emulated
 from tests.skills.harness import compile_cuda, unit_text
 from tests.teacher import moving_tasks
@@ -58,8 +58,7 @@ def for_cpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Written], An
     found = _written("cpu")
     (folder / "unit.cpp").write_text(cpu_unit(found, HEADERS))
     argv = [cpu.compiler(), *cpu.FLAGS, "-O1", *cpu.LINK_FLAGS, f"-I{INCLUDE}", "unit.cpp", "-o", "unit.so"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    build(argv, folder, "unit.so")
     executor.provide_openmp()
     return found, executor.CpuModule(str(folder / "unit.so"))
 

@@ -4,7 +4,6 @@ written for; those for CUDA on the emulator of a block."""
 from __future__ import annotations
 
 import platform
-import subprocess
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +16,7 @@ from kernel_assistant.targets import cpu
 from kernel_assistant.worker.applied.binaries import driver
 from kernel_assistant.worker.runner import executor
 from kernel_assistant_training.teacher import Answer, answers
+from tests.common.builds import build
 from tests.skills.emulated import Emulated, compile_emulated
 from tests.skills.harness import compile_cuda, unit_text
 from tests.teacher.nest_tasks import tasks
@@ -45,8 +45,7 @@ def for_cpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Written], An
     found = written(TASKS.values(), "cpu", _answers("cpu", 1))
     (folder / "unit.cpp").write_text(cpu_unit(found, ("ka/pointwise.h", "ka/rows.h")))
     argv = [cpu.compiler(), *cpu.FLAGS, *cpu.LINK_FLAGS, f"-I{INCLUDE}", "unit.cpp", "-o", "unit.so"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    build(argv, folder, "unit.so")
     executor.provide_openmp()
     return found, executor.CpuModule(str(folder / "unit.so"))
 

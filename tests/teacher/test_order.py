@@ -4,7 +4,6 @@ for CUDA on the emulator of a block."""
 from __future__ import annotations
 
 import platform
-import subprocess
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +18,7 @@ from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner import executor
 from kernel_assistant_training.teacher import answers
 from kernel_assistant_training.teacher.rounding import rounded
+from tests.common.builds import build
 from tests.skills.emulated import Emulated, compile_emulated
 from tests.teacher.units import Task, Tensors, Written, cpu_unit, task, written
 
@@ -80,8 +80,7 @@ def test_what_is_written_for_the_cpu_is_right(tasks: list[Task], tmp_path: Path)
     assert {one.task.name for one in found} == {one.name for one in tasks}
     (tmp_path / "unit.cpp").write_text(cpu_unit(found, HEADERS))
     argv = [cpu.compiler(), *cpu.FLAGS, "-O1", *cpu.LINK_FLAGS, f"-I{INCLUDE}", "unit.cpp", "-o", "unit.so"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    build(argv, tmp_path, "unit.so")
     executor.provide_openmp()
     _check(found, executor.CpuModule(str(tmp_path / "unit.so")), executor.bind)
 

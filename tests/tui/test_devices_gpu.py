@@ -27,7 +27,8 @@ from tests.common.gpu_load import Load, busy_gpu, nvidia_smi
 from tests.tui.device_row import GIB, Row, differences, row_of
 from tests.tui.driving import opened, shown, until
 
-pytestmark = pytest.mark.gpu
+# Other tests' work on the GPU comes and goes between two looks.
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 #: Read before a test's environment is made clean.
 PICTURES = os.environ.get("KERNEL_ASSISTANT_PICTURES", "")

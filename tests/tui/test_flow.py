@@ -16,7 +16,7 @@ from tests.policy.endpoint import calling, served
 from tests.tui.conftest import BARE, MODEL
 from tests.tui.driving import opened, shown, until, until_gone
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.usefixtures("own_templates")]
 
 WIDE = (150, 45)
 RUN = """
