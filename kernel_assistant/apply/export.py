@@ -104,7 +104,7 @@ def _cuda_agent(result: Result, folder: Path) -> Exported:
         raise UsageError("a CUDA-Agent workdir holds CUDA kernels, these are for the CPU", "use --to kernelbench")
     check_exportable(result)
     name = name_of(result.task.class_name)
-    headers = ["torch/types.h", "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "vector"]
+    headers = ["torch/extension.h", "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "vector"]
     binding = [
         *(f"#include <{header}>" for header in headers),
         '#include "../binding_registry.h"',

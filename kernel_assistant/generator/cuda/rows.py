@@ -65,7 +65,7 @@ def emit_rows(nest: Nest, schedule: Schedule) -> tuple[Unit, Launch]:
 
 def _begin(unit: Unit, nest: Nest, row: Row, per_block: int) -> None:
     layout = row.layout
-    unit.add(f"const {layout.index} R = {unit.size(nest.size(nest.reduced))};")
+    unit.add_if_used("R", f"const {layout.index} R = {unit.size(nest.size(nest.reduced))};")
     if row.warp:
         unit.add(f"const int64_t o = (int64_t)blockIdx.x * {per_block} + threadIdx.x / {row.group};")
         unit.add(f"if (o >= {unit.size(nest.size(nest.outer))}) return;")
