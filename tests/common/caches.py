@@ -15,6 +15,8 @@ from tests.common.builds import FOLDER
 FAST, IMPOSSIBLE = 40e9, 115e9
 #: What two cores get of a cache that a processor's 64 share; `tests/worker/test_calibrate.py` measures it.
 CACHE_BYTES = 32 << 20
+#: Folders of binaries by their content: of plans, and of free-form files.
+SHARED = ("builds", "freeform")
 
 
 def known_cpu(cache_dir: Path) -> DeviceFacts:
@@ -35,8 +37,9 @@ def known_cpu(cache_dir: Path) -> DeviceFacts:
 def new_cache(folder: Path) -> Path:
     """`folder`, which knows the ceilings of this CPU and has the builds of all tests, those of earlier runs too."""
     known_cpu(folder)
-    builds, shared = folder / "builds", FOLDER / "builds"
-    if not builds.exists():
-        shared.mkdir(parents=True, exist_ok=True)
-        builds.symlink_to(shared, target_is_directory=True)
+    for name in SHARED:
+        builds, shared = folder / name, FOLDER / name
+        if not builds.exists():
+            shared.mkdir(parents=True, exist_ok=True)
+            builds.symlink_to(shared, target_is_directory=True)
     return folder

@@ -17,23 +17,21 @@ from tests.common.turns import is_alone
 TABLE = Path(__file__).with_name("seconds.txt")
 #: For a test of a file that has no line.
 USUAL_SECONDS = 0.2
+#: Behind a file's name: those of its tests that want to be alone.
+ALONE = "::alone"
 
 
 def in_good_order(items: list[pytest.Item]) -> None:
     """By group, which one process runs as a whole: what has a line in the table, or the rest of a file.
 
-    Groups with tests that want to be alone come first, so that nobody who has just begun something long is waited for.
-    In such a group what its tests share is made by the first of them.
+    Tests that want to be alone are groups of their own and come last: all others have ended or are short by then.
     """
     groups = {item: _group(item) for item in items}
-    alone = {groups[item] for item in items if is_alone(item)}
     counts = Counter(groups.values())
-    first = set({groups[item]: item for item in reversed(items)}.values())
 
-    def place(item: pytest.Item) -> tuple[bool, float, str, bool]:
+    def place(item: pytest.Item) -> tuple[bool, float, str]:
         group = groups[item]
-        seconds = _table().get(group, USUAL_SECONDS * counts[group])
-        return group not in alone, -seconds, group, item not in first and not is_alone(item)
+        return is_alone(item), -_table().get(group, USUAL_SECONDS * counts[group]), group
 
     items.sort(key=place)
     for item in items:
@@ -46,6 +44,8 @@ def own_lines() -> frozenset[str]:
 
 
 def _group(item: pytest.Item) -> str:
+    if is_alone(item):
+        return item.nodeid.partition("::")[0] + ALONE
     test = item.nodeid.partition("[")[0]
     return test if test in _table() else item.nodeid.partition("::")[0]
 

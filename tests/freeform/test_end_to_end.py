@@ -10,15 +10,17 @@ import pytest
 from kernel_assistant.environment.freeform import verify_path
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Outcome, Stage, Tier
-from tests.common.caches import new_cache
+from tests.common.caches import known_cpu
 
 SOLUTION = Path(__file__).with_name("solution.py")
 
 
 @pytest.fixture(scope="module")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With ceilings that do not depend on what else runs now."""
-    return new_cache(tmp_path_factory.mktemp("cache"))
+    """With ceilings that do not depend on what else runs now, and nothing built before."""
+    folder = tmp_path_factory.mktemp("cache")
+    known_cpu(folder)
+    return folder
 
 
 @pytest.mark.slow

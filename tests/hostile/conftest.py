@@ -13,12 +13,12 @@ from kernel_assistant.environment import session
 from kernel_assistant.environment.worker_client import Worker
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
-from tests.common.caches import known_cpu
+from tests.common.caches import known_cpu, new_cache
 
 
 @pytest.fixture(scope="package")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    return new_cache(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="package")

@@ -18,11 +18,12 @@ RIGHT = ["correct", "compile_error"]
 
 @pytest.fixture
 def cluster():
-    """Two nodes with a processor each, on this machine."""
+    """A node with a processor, to which this process is connected: it would end with another that vanishes."""
     import ray
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    pool_ray.members(made.address, 0, "cpu", 20.0)
     yield made
     ray.shutdown()
     made.shutdown()
