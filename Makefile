@@ -12,7 +12,8 @@ BENCH_FLAGS ?=
 MAKEFLAGS += --no-print-directory
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+# After a process that died, pytest-xdist waits for ever: the run ends and says in which test.
+PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # A virtual environment outside the checkout may have served another checkout before: point it at this one.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))

@@ -15,6 +15,7 @@ from kernel_assistant.generator.expr import (
     resolve,
     split,
 )
+from kernel_assistant.generator.literals import decoded
 from kernel_assistant.generator.sizes import Size, divide, mul, parse_size, product
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import Operand
@@ -45,6 +46,7 @@ class Context:
         """A tensor or a scalar (number, or size expression) as a value without axes."""
         if isinstance(operand, str) and operand.startswith("%"):
             return self.value(operand)
+        operand = decoded(operand, self.node.op)
         if isinstance(operand, str):
             return Value(Const(ctype, parse_size(operand)), (), "i64")
         if operand is None or isinstance(operand, list):
@@ -53,9 +55,8 @@ class Context:
 
     def argument(self, position: int, name: str, default: Operand = None) -> Operand:
         """An argument by position or keyword."""
-        if position < len(self.node.args):
-            return self.node.args[position]
-        return self.node.kwargs.get(name, default)
+        given = self.node.args[position] if position < len(self.node.args) else self.node.kwargs.get(name, default)
+        return decoded(given, self.node.op)
 
     def number(self, position: int, name: str, default: float) -> float:
         found = self.argument(position, name, default)

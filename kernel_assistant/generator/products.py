@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.contraction import Product
 from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.literals import decoded
 from kernel_assistant.generator.strided import Resolver, View
 from kernel_assistant.records import Node
 from kernel_assistant.records.graph import Operand
@@ -25,7 +26,7 @@ class Written:
 
 def argument(node: Node, position: int, name: str, default: Operand = None) -> Operand:
     """An argument by place or name; the default is what PyTorch's is."""
-    return node.args[position] if position < len(node.args) else node.kwargs.get(name, default)
+    return decoded(node.args[position] if position < len(node.args) else node.kwargs.get(name, default), node.op)
 
 
 def read_product(node: Node, values: Resolver) -> Written:

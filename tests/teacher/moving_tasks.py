@@ -55,6 +55,7 @@ def layout() -> list[Task]:
         task("cat_last", lambda x, y: torch.cat([x, y[..., :5], x, y], -1) * 0.3, two),
         task("cat_half", lambda x, y: torch.cat([x, y], -1), _given((7, 9), (7, 8)), torch.float16),
         task("pad", lambda x: F.pad(x, (1, 2, 3, 0), value=0.25), one),
+        task("pad_least", lambda x: F.pad(x, (1, 2), value=float("-inf")).clamp_min(-3.0), one),
         task("pad_cut", lambda x: F.pad(x, (-1, 2, 0, -3)), one),
         task("reflect", lambda x: F.pad(x, (2, 2), mode="reflect"), one),
         task("repeat", lambda x: x.repeat(1, 2, 3), one),

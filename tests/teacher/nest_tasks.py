@@ -64,6 +64,11 @@ def _several(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x.clamp(-0.7, 0.7) * y, torch.where(x > y, x, 0.3), x >= y
 
 
+def _masked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As attention masks its scores."""
+    return torch.softmax(x.masked_fill(y > 0, float("-inf")), -1)
+
+
 def _rms(x: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
@@ -96,6 +101,8 @@ def tasks() -> Iterator[Task]:
     yield task("long", lambda x: torch.log_softmax(x, -1), _normal(40001))
     yield task("long_norm", _affine(nn.LayerNorm(33000)), _normal(33000))
     yield task("softmax", lambda x: torch.softmax(x, -1), _normal(257))
+    yield task("masked", _masked, _two(129))
+    yield task("unbounded", lambda x: x.clamp(float("-inf"), 0.5) + x.clamp(-0.5, float("inf")), _normal(33))
     yield task("sums", lambda x: torch.logsumexp(x, -1) + x.amax(-1), _normal(1025))
     yield task("lengths", _lengths, _two(131))
     yield task("place", lambda x: (x.argmax(-1), x.min(-1)[1]), _normal(77))

@@ -7,7 +7,9 @@ Every struct field is eight bytes: a pointer or an int64, so a struct is an arra
 from __future__ import annotations
 
 import ast
+import math
 import operator
+import re
 from typing import Any
 
 DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
@@ -21,9 +23,23 @@ _BINARY: dict[type[ast.operator], Any] = {
 }
 _CALLS: dict[str, Any] = {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
 
+#: Numbers that JSON does not have, as the text of a graph has them.
+_NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_REAL = r"-?(\d[\d.]*(e[-+]?\d+)?|inf|nan)"
+#: A complex number as Python writes it.
+_COMPLEX = re.compile(rf"{_REAL}j|\({_REAL}[-+]{_REAL[2:]}j\)")
+
 
 class PlanError(ValueError):
     """The plan does not fit the sizes or the binary."""
+
+
+def number_of(text: str) -> float | complex | None:
+    """The number that an operand of a graph stands for where JSON has none: `inf`, `-inf`, `nan`, a complex one. None
+    for what is no number: a size, a tensor, a word."""
+    if text in _NOT_FINITE:
+        return _NOT_FINITE[text]
+    return complex(text) if _COMPLEX.fullmatch(text) else None
 
 
 def evaluate(expression: str, dims: dict[str, int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Iterator, Mapping
 
+from kernel_assistant.generator.literals import decoded
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import Operand, Value
 from kernel_assistant_training.synth.memory import size_at
@@ -105,9 +106,8 @@ def operand_text(names: Mapping[str, str], size: Callable[[str], str | None]) ->
             return names[operand[1:]]
         if operand in TORCH:
             return f"torch.{TORCH[operand]}"
-        if operand in ("inf", "-inf", "nan"):
-            return f"float({operand!r})"
-        return size(operand) or repr(operand)
+        number = decoded(operand, "a call")
+        return f"float({operand!r})" if isinstance(number, float) else size(operand) or repr(operand)
 
     return written
 

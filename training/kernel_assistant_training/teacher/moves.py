@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.literals import decoded
 from kernel_assistant.generator.sizes import Size, mul, parse_size, size_value
 from kernel_assistant.records.graph import Node, Operand
 from kernel_assistant_training.teacher.expressions import ATOM, CHOICE, PRODUCT, SUM
@@ -15,7 +16,7 @@ Rule = Callable[[Puller, Node, At], Term]
 
 
 def argument(node: Node, place: int, name: str, default: Operand = None) -> Operand:
-    return node.args[place] if place < len(node.args) else node.kwargs.get(name, default)
+    return decoded(node.args[place] if place < len(node.args) else node.kwargs.get(name, default), node.op)
 
 
 def name_of(operand: Operand) -> str:

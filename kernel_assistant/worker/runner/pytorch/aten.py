@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..plan import PlanError, evaluate
+from ..plan import PlanError, evaluate, number_of
 from .tensors import DTYPES
 
 #: Operators that write into memory that is given to them, at no cost, and the dimensions of their first operand.
@@ -116,8 +116,9 @@ def _converted(item: Any, kind: str, dims: dict[str, int], op: str) -> Any:
             return found
     if plain == "Device":
         return torch.device(item)
-    if plain in ("float", "number") and item in ("inf", "-inf", "nan"):
-        return float(item)
+    number = number_of(item)
+    if plain in ("float", "number", "Tensor") and number is not None:
+        return number
     if plain in ("int", "SymInt", "float", "number", "Tensor"):  # a size may divide a tensor
         return evaluate(item, dims)
     raise PlanError(f"{op}: {item!r} is no {plain}")
