@@ -2,8 +2,8 @@
 
     python bench/planted.py [COMMIT]
 
-For changes of the test suite itself: what it caught before it catches afterwards. Takes five minutes on two cores, and
-prints a line for each defect. Exit code 1 if one was not caught. That the tests pass without a defect is what `make test` says.
+For changes of the test suite itself: what it caught before it catches afterwards. Takes some minutes, and prints a line
+for each defect. Exit code 1 if one was not caught. That the tests pass without a defect is what `make test` says.
 """
 
 from __future__ import annotations

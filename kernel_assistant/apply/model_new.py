@@ -12,7 +12,7 @@ from kernel_assistant.apply.files import write_atomically
 from kernel_assistant.apply.package import class_files, package_name, runtime_files
 from kernel_assistant.apply.provenance import Options
 from kernel_assistant.apply.result import read_result
-from kernel_assistant.apply.text import line_end, parse, split_lines
+from kernel_assistant.apply.text import indent_of, line_end, parse, split_lines
 from kernel_assistant.errors import UsageError
 
 NAME = "ModelNew"
@@ -47,13 +47,14 @@ def model_new_text(text: str, class_name: str) -> str:
         raise UsageError(f"{class_name} uses the name {NAME} already", f"rename {NAME}")
     first = min([forward.lineno, *(one.lineno for one in forward.decorator_list)])
     end = line_end(lines[first - 1])
-    lines[first - 1 : forward.end_lineno] = [line + end for line in _forward(forward, class_name)]
+    lines[first - 1 : forward.end_lineno] = [
+        line + end for line in _forward(forward, class_name, indent_of(lines[forward.lineno - 1]))
+    ]
     lines.insert(edit.hunks[0].line - 1, edit.hunks[0].text + end)
     return renamed("".join(lines), class_name)
 
 
-def _forward(forward: ast.FunctionDef, class_name: str) -> list[str]:
-    indent = " " * forward.col_offset
+def _forward(forward: ast.FunctionDef, class_name: str, indent: str) -> list[str]:
     return [
         f'{indent}@{ALIAS}(__file__[:-3] + "_kernels/load.py")["kernels_only"]("{class_name}")',
         f"{indent}def forward({ast.unparse(forward.args)}):",

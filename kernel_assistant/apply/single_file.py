@@ -8,7 +8,7 @@ from typing import Any
 from kernel_assistant.apply.edit import find_class
 from kernel_assistant.apply.model_new import NAME, renamed
 from kernel_assistant.apply.result import Result
-from kernel_assistant.apply.text import parse, split_lines
+from kernel_assistant.apply.text import indent_of, parse, split_lines
 from kernel_assistant.environment.freeform_text import candidate_part
 from kernel_assistant.errors import UsageError
 
@@ -28,14 +28,15 @@ def model_new(result: Result, call: str, prelude: str) -> str:
     lines = split_lines(text)
     lines = [line if line.endswith("\n") else line + "\n" for line in lines]
     first = min([forward.lineno, *(one.lineno for one in forward.decorator_list)])
-    lines[first - 1 : forward.end_lineno] = [line + "\n" for line in _forward(result, forward, call)]
+    lines[first - 1 : forward.end_lineno] = [
+        line + "\n" for line in _forward(result, forward, call, indent_of(lines[forward.lineno - 1]))
+    ]
     whole = renamed("".join(lines), class_name)
     kept = candidate_part(whole, ast.parse(whole))
     return _with_prelude(kept, prelude)
 
 
-def _forward(result: Result, forward: ast.FunctionDef, call: str) -> list[str]:
-    indent = " " * forward.col_offset
+def _forward(result: Result, forward: ast.FunctionDef, call: str, indent: str) -> list[str]:
     found = _places(result, forward)
     paths = {value.name: value.path for value in result.graph.inputs if value.kind != "input"}
     arguments = [

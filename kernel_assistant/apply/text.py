@@ -47,6 +47,11 @@ def split_lines(text: str) -> list[str]:
     return _LINE.findall(text)
 
 
+def indent_of(line: str) -> str:
+    """The blanks and tabs that a line begins with."""
+    return line[: len(line) - len(line.lstrip(" \t\f"))]
+
+
 def line_end(line: str, default: str = "\n") -> str:
     """The end of a line: CRLF, LF or CR, `default` where it has none."""
     return line[len(line.rstrip("\r\n")) :] or default

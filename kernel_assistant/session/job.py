@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 
@@ -185,14 +186,21 @@ class _Run:
         except Cancelled:
             return JobOutcome.cancelled
         artifacts[APPLIED_FILE] = write_applied(folder, timing)
-        try:
-            artifacts["model_new.py"] = str(export_model_new(folder, folder))
-        except UsageError as error:
-            _log.info("job %s: no model_new.py: %s", self._services.job, error.cause)
+        self._export(folder, artifacts)
         if timing.worth:
             return JobOutcome.improved
         self._emit(Warned(message=f"the kernels gain nothing once they are in the file ({timing.summary()})"))
         return JobOutcome.no_measurable_gain
+
+    def _export(self, folder: Path, artifacts: dict[str, str]) -> None:
+        """Nobody loses a confirmed result because it cannot be written in another form as well."""
+        try:
+            artifacts["model_new.py"] = str(export_model_new(folder, folder))
+        except UsageError as error:
+            _log.info("job %s: no model_new.py: %s", self._services.job, error.cause)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the result is what counts
+            _log.exception("job %s: model_new.py", self._services.job)
+            self._emit(Warned(message=f"model_new.py could not be written ({error}); the result stands"))
 
     def _write(
         self, trajectory: Trajectory | None, candidate: Candidate | None, evaluation: Evaluation | None

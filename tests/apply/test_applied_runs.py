@@ -416,8 +416,9 @@ assert used() == 6
 
 
 @pytest.mark.slow
-def test_model_new(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
-    path = export_model_new(make_result(user_file), tmp_path / "out")
+@pytest.mark.parametrize("indent", ["    ", "\t", " "], ids=["blanks", "tabs", "one blank"])
+def test_model_new(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python, indent: str) -> None:
+    path = export_model_new(make_result(user_file.replace("    ", indent)), tmp_path / "out")
     assert "class ModelNew(nn.Module):" in path.read_text() and "sigmoid(x) * self" not in path.read_text()
     code = """
 import sys; sys.path.insert(0, "")

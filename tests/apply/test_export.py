@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,13 @@ def cuda_result(result: Path) -> Path:
     (result / "sources" / "helpers.cuh").write_text(HELPERS)
     (next((result / "binaries").iterdir())).rename(result / "binaries" / "kernels.sm_90.cubin")
     return result
+
+
+def test_a_class_indented_with_tabs_is_exported(make_result: MakeResult, user_file: str, tmp_path: Path) -> None:
+    text = user_file.replace("\n\nif __name__", f"{INPUTS}\n\nif __name__").replace("    ", "\t")
+    exported = export(make_result(text), "kernelbench", tmp_path / "out")
+    (made,) = [node for node in ast.parse(exported.files[0].read_text()).body if isinstance(node, ast.ClassDef)]
+    assert made.name == "ModelNew" and "\n\tdef forward(" in exported.files[0].read_text()
 
 
 @pytest.mark.slow

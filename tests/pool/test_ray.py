@@ -19,7 +19,7 @@ RIGHT = ["correct", "compile_error"]
 @pytest.fixture
 def cluster():
     """A node with a processor, to which this process is connected: it would end with another that vanishes."""
-    import ray
+    ray = pool_ray.imported()
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -72,3 +72,16 @@ def test_without_a_cluster_it_says_how_to_start_one():
     with pytest.raises(MissingError, match="no Ray cluster at auto: ") as caught:
         pool_ray.members("auto", 0, "cpu", 20.0)
     assert "ray start --head" in caught.value.next_step
+
+
+@pytest.mark.skipif(not HAS_RAY, reason="needs Ray")
+def test_a_call_after_the_end_starts_no_cluster_of_its_own():
+    ray = pool_ray.imported()
+
+    @ray.remote
+    def asked():
+        return 1
+
+    with pytest.raises(Exception, match="Ray has not been started"):
+        asked.remote()
+    assert not ray.is_initialized()

@@ -9,6 +9,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,7 +107,8 @@ class ActorWire:
             self._asked("close", CLOSE_SECONDS)
         except KernelAssistantError:
             pass  # it is gone already, or is ended now
-        self._ray.kill(self._actor)
+        with suppress(self._ray.exceptions.RayError):  # Ray may have been shut down meanwhile
+            self._ray.kill(self._actor)
 
     def _asked(self, method: str, seconds: float | None, *words: bytes) -> Any:
         """What a method of the actor returns; without `seconds` it is not waited for."""
@@ -176,13 +178,21 @@ def _on(node: dict[str, Any]) -> dict[str, Any]:
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)}
 
 
-def _connected(address: str) -> Any:
+def imported() -> Any:
+    """Ray. A call that comes after its end fails then, where Ray by itself would start a cluster in this process, and
+    end the process with that cluster. Raises MissingError."""
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     try:
         import ray
     except ImportError as error:
         raise MissingError(
             "Ray is not installed here", "pip install 'kernel-assistant[train-ray]', or another --pool"
         ) from error
+    return ray
+
+
+def _connected(address: str) -> Any:
+    ray = imported()
     try:
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
