@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
+from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.records import Candidate
 from kernel_assistant.sandbox.contract import Sandbox
 from kernel_assistant.targets import cuda
@@ -50,13 +51,18 @@ def ship(
 ) -> Shipment:
     """Compile `candidate` for the architectures besides `device`'s, in the sandbox and side by side.
 
+    The result for `device` does not depend on them: what goes wrong, a cancel too, is in `left_out`.
+
     `dims` are the declared sizes, at which shared memory is counted.
     """
     archs = other_architectures(device)
 
     def build(arch: str) -> tuple[str, Binary | str]:
-        compiler = Compiler(msgspec.structs.replace(device, arch=arch), sandbox, cache_dir, cancel)
-        built = compiler.build(candidate)
+        try:
+            compiler = Compiler(msgspec.structs.replace(device, arch=arch), sandbox, cache_dir, cancel)
+            built = compiler.build(candidate)
+        except KernelAssistantError as error:
+            return arch, error.cause
         if isinstance(built, CompileFailure):
             return arch, f"does not compile: {built.diagnostics[0].message}"
         return arch, _too_large(candidate, built, arch, dims) or built

@@ -55,8 +55,9 @@ def candidate(source: str = PLAIN, shared: str = "1024") -> Candidate:
     return Candidate(plan=plan, sources={"twice.cu": source})
 
 
-def shipped(one: Candidate, cache: Path, device: DeviceFacts = H200):
-    return ship(one, device, {"N": 1000}, sandbox=choose("auto"), cache_dir=cache, cancel=threading.Event())
+def shipped(one: Candidate, cache: Path, device: DeviceFacts = H200, cancel: threading.Event | None = None):
+    cancel = cancel or threading.Event()
+    return ship(one, device, {"N": 1000}, sandbox=choose("auto"), cache_dir=cache, cancel=cancel)
 
 
 def test_every_architecture_but_the_device_s_own_is_built(tmp_path):
@@ -89,3 +90,19 @@ def test_another_device_gets_its_own_and_all_three(tmp_path):
 def test_limits_are_those_of_the_programming_guide():
     found = {arch: cuda.shared_bytes_per_block(arch) >> 10 for arch in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")}
     assert found == {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_120": 99}
+
+
+def test_a_cancel_leaves_them_out_and_not_the_result(tmp_path):
+    cancel = threading.Event()
+    cancel.set()
+    found = shipped(candidate(), tmp_path, cancel=cancel)
+    assert found.binaries == {} and sorted(found.left_out) == ["sm_80", "sm_89"] and all(found.left_out.values())
+
+
+def test_a_compiler_that_is_gone_leaves_them_out_and_not_the_result(tmp_path, monkeypatch):
+    def gone():
+        raise MissingError("nvcc is gone", "")
+
+    monkeypatch.setattr(cuda, "compiler", gone)
+    found = shipped(candidate(), tmp_path)
+    assert found.binaries == {} and set(found.left_out.values()) == {"nvcc is gone"}
