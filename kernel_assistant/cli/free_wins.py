@@ -1,4 +1,4 @@
-"""The table of what costs no kernel, and how the kernel stands beside it."""
+"""The table of changes that need no kernel, and how the kernel stands beside it."""
 
 from __future__ import annotations
 

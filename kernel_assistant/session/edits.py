@@ -24,6 +24,7 @@ from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import JobOutcome, KernelTask
 from kernel_assistant.session.applied_timing import APPLIED_FILE, read_applied
+from kernel_assistant.session.outcome import doubt_of
 from kernel_assistant.source.build import import_location
 from kernel_assistant.store import JobOptions, JobRow, Store
 
@@ -145,14 +146,10 @@ def place_of(task: KernelTask, options: JobOptions) -> Place:
 
 
 def _doubts(row: JobRow, force: bool) -> list[str]:
-    if row.result is not None and row.result.outcome is JobOutcome.improved:
-        return []
-    if not force:
-        raise UsageError(
-            f"job {row.id} confirmed no gain ({row.result.outcome.value if row.result else row.state.value})",
-            "add --force to apply its best candidate all the same",
-        )
-    return ["no gain was confirmed for this candidate"]
+    doubt = doubt_of(row.result) if row.result is not None else "it has no result"
+    if doubt and not force:
+        raise UsageError(f"job {row.id}: {doubt}", "add --force to apply its best candidate all the same")
+    return [doubt] if doubt else []
 
 
 def _is_of(row: JobRow, place: Place) -> bool:

@@ -1,4 +1,4 @@
-"""The step after the search that measures what costs no kernel: which changes, in what order, in how much time."""
+"""The step after the search that measures changes that need no kernel: which, in what order, in how much time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FreeWinStep:
             return False
         except KernelAssistantError as error:
             _log.error("free wins: %s\n%s", error.cause, error.detail)
-            self._emit(Warned(message=f"what costs no kernel could not be measured: {error.cause}"))
+            self._emit(Warned(message=f"changes that need no kernel could not be measured: {error.cause}"))
         return True
 
     def _run(self) -> None:
@@ -78,7 +78,7 @@ class FreeWinStep:
 
     def _measure(self, names: tuple[str, ...], write: str, weight: float) -> None:
         name = names[0] if len(names) == 1 else TOGETHER
-        self._emit(Progress(phase="free", message=f"measuring what costs no kernel: {name.replace('_', ' ')}"))
+        self._emit(Progress(phase="free", message=f"measuring a change that needs no kernel: {name.replace('_', ' ')}"))
         win = self._asked(names, weight) or FreeWin(name=name, write=write, note=self._lost or NO_TIME)
         self.wins.append(win)
         self._emit(FreeWinMeasured(win=win))

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from kernel_assistant.records import Best, Candidate, Evaluation, JobOutcome, Outcome, Stage, StopReason, Trajectory
+from kernel_assistant.records import (
+    Best,
+    Candidate,
+    Evaluation,
+    JobOutcome,
+    OptimizeResult,
+    Outcome,
+    Stage,
+    StopReason,
+    Trajectory,
+)
 from kernel_assistant.records.evaluation import measurably_faster
 
 _BROKEN = (StopReason.policy_broken, StopReason.environment_broken)
@@ -31,6 +41,19 @@ def confirmed(evaluation: Evaluation | None) -> bool:
 def is_inconclusive(evaluation: Evaluation | None) -> bool:
     """Other work disturbed every measurement."""
     return evaluation is not None and evaluation.outcome is Outcome.inconclusive
+
+
+def doubt_of(result: OptimizeResult) -> str:
+    """Why a job's best candidate should not be applied without a thought, "" for a confirmed gain.
+
+    What was never measured in full is not called slow.
+    """
+    if result.outcome is JobOutcome.improved:
+        return ""
+    if result.best is None:
+        ended = result.outcome.value.replace("_", " ")
+        return f"the job ended ({ended}) before its best candidate was measured in full, so its gain is not known"
+    return "its best candidate was measured in full, and no gain was confirmed"
 
 
 def is_faster(evaluation: Evaluation | None) -> bool:

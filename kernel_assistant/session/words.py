@@ -126,7 +126,8 @@ def of_roofline(timing: Timing) -> str:
 def of_ending(result: OptimizeResult) -> str:
     """How many were tried, for how long, and why it stopped."""
     stop = result.stop_reason.replace("_", " ")
-    return f"{result.evaluations} candidates in {result.seconds:.0f} s; stopped: {stop}"
+    count = f"{result.evaluations} candidate{'' if result.evaluations == 1 else 's'}"
+    return f"{count} in {result.seconds:.0f} s; stopped: {stop}"
 
 
 def named(win: FreeWin) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kernel_assistant.cli.report import report
@@ -16,8 +17,8 @@ from kernel_assistant.records import (
     Trajectory,
 )
 from kernel_assistant.session.applied_timing import AppliedRow, conclude
-from kernel_assistant.session.outcome import best_of, outcome_of
-from kernel_assistant.session.words import verdict
+from kernel_assistant.session.outcome import best_of, doubt_of, outcome_of
+from kernel_assistant.session.words import of_ending, verdict
 from tests.common import results
 from tests.common.results import accuracy_of
 
@@ -116,6 +117,20 @@ def result(outcome, stop="finished"):
 def test_words_claim_no_more_than_was_measured(outcome, figures, words):
     assert words in verdict(result(outcome), figures)
     assert all(isinstance(line, str) for line in report(result(outcome)))
+
+
+def test_what_was_never_measured_in_full_is_not_called_slow():
+    measured = msgspec.structs.replace(result(JobOutcome.improved), outcome=JobOutcome.no_measurable_gain)
+    assert doubt_of(result(JobOutcome.improved)) == ""
+    assert "measured in full, and no gain was confirmed" in doubt_of(measured)
+    for outcome in (JobOutcome.cancelled, JobOutcome.inconclusive):
+        words = outcome.value.replace("_", " ")
+        assert f"ended ({words}) before its best candidate was measured in full" in doubt_of(result(outcome))
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 candidates in"), (1, "1 candidate in"), (2, "2 candidates in")])
+def test_one_is_counted_as_one(count, words):
+    assert words in of_ending(results.result(outcome=JobOutcome.no_candidate, evaluations=count))
 
 
 def test_only_an_improvement_is_offered_for_applying():
