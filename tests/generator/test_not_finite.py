@@ -65,6 +65,17 @@ def test_a_kernel_computes_with_them_as_pytorch_does(name: str, tmp_path: Path) 
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=0, equal_nan=True)
 
 
+def test_a_norm_of_infinite_order_is_a_kernel_too(tmp_path: Path) -> None:
+    model = Function(lambda x: tuple(torch.linalg.vector_norm(x, order, -1) for order in NUMBERS[:2]))
+    x = torch.randn(5, 7)
+    graph = export(model, x)
+    schedule, *_ = initial(graph, "cpu", cpu.facts())
+    built = Built(graph, schedule, tmp_path)
+    assert not built.candidate.plan.residual
+    for mine, theirs in zip(built(bindings(graph, model, (x,))), model(x), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_kernel_for_cuda_says_them_in_cuda(name: str) -> None:
     model = Function(lambda x: FUNCTIONS[name](x, float("inf")))

@@ -35,7 +35,7 @@ CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     "last linear, three dimensions": (nn.Sequential(nn.GELU(), nn.Linear(24, 40)), (torch.randn(3, 7, 24),)),
     "last convolution": (nn.Sequential(nn.GELU(), nn.Conv1d(6, 4, 3)), (torch.randn(3, 6, 20),)),
     # A number that is infinite.
-    "norm": (Function(lambda x: torch.linalg.vector_norm(x.tanh(), float("inf"), -1).exp()), (torch.randn(4, 9),)),
+    "distances": (Function(lambda x: torch.cdist(x.tanh(), x[:, :3], float("inf")).exp()), (torch.randn(4, 5, 9),)),
     # Operands of another layout than the buffers.
     "transposed": (Function(lambda x: (x.mT.contiguous() @ x).relu() + 1), (torch.randn(4, 6, 5),)),
     # A call that reads the result of a call, reshaped.
